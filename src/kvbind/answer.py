@@ -1,0 +1,48 @@
+"""What comes back from asking."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from kvbind.steps.decode import Finish
+
+State = Literal["hit", "compiled now", "fresh"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One chunk that a request showed the model.
+
+    `rows` it fills, `relevance` to the question (None where it was not needed), `attention`: the share of the last
+    question row's attention that fell on it (None unless evidence was asked for).
+    """
+
+    document: str
+    chunk: int
+    representation: str
+    promoted: bool
+    rows: int
+    state: State
+    relevance: float | None = None
+    attention: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer, how long each step took (seconds), and what was reused.
+
+    `tokens` counts rows: `head`, `reused`, `compiled` (missing from the bank, compiled within this request), `fresh`
+    (computed for this request alone) and `generated`. `ttft` is plan + fetch + stitch + read.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    finish: Finish
+    method: str
+    ttft: float
+    seconds: Mapping[str, float]
+    tokens: Mapping[str, int]
+    sources: tuple[Source, ...]
+
+    def __str__(self) -> str:
+        return self.text

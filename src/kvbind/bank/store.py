@@ -1,0 +1,231 @@
+"""Where records lie: in memory, or one file each in a folder. Policy is the bank's, not theirs."""
+
+import itertools
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from kvbind.bank.recordfile import RecordFile, damaged, host_copy, pack, sync_folder, write_file
+from kvbind.errors import BankError
+
+_KEY = re.compile(r"[0-9a-z_-]{2,128}")
+_SUFFIX = ".safetensors"
+STALE_SECONDS = 3600
+
+
+class Record(Protocol):
+    """Named tensors and a few strings, readable one tensor at a time."""
+
+    meta: Mapping[str, str]
+
+    def names(self) -> list[str]:
+        """The names of the tensors."""
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor, as it was stored; raises DamagedRecordError. It is shared: do not write to it."""
+
+    def close(self) -> None:
+        """Let go of what the record holds open."""
+
+
+class Store(Protocol):
+    """Records by key. Keys are lower-case letters, digits, "-" and "_"."""
+
+    def put(self, key: str, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> int:
+        """Store a record, replacing one under the same key, and return its bytes; raises BankError."""
+
+    def get(self, key: str) -> Record | None:
+        """The record, or None; raises DamagedRecordError when it is not as written."""
+
+    def drop(self, key: str) -> bool:
+        """Delete the record and its quarantined copies; false when there was nothing."""
+
+    def keys(self) -> Iterator[str]:
+        """The keys of all records, sorted."""
+
+    def size(self, key: str) -> int | None:
+        """The record's bytes, or None where there is none; reads nothing."""
+
+    def quarantine(self, key: str) -> None:
+        """Put the record where it is kept but never served."""
+
+    def quarantined(self) -> list[str]:
+        """The keys of quarantined records, one for each copy."""
+
+
+class MemoryRecord:
+    """A record in memory."""
+
+    def __init__(self, key: str, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> None:
+        self._key, self._tensors = key, tensors
+        self.meta: Mapping[str, str] = {**meta, "key": key}
+
+    def names(self) -> list[str]:
+        """The names of the tensors."""
+        return list(self._tensors)
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor, shared with the store."""
+        if name not in self._tensors:
+            raise damaged(self._key, f"it has no tensor {name!r}")
+        return self._tensors[name]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all tensors."""
+        return sum(tensor.nbytes for tensor in self._tensors.values())
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class MemoryStore:
+    """Records that live as long as the process; they have no checksums, for nothing lies between write and read."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, MemoryRecord] = {}
+        self._aside: list[tuple[str, MemoryRecord]] = []
+
+    def put(self, key: str, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> int:
+        """Copy the tensors into main memory, and return their bytes."""
+        record = MemoryRecord(key, {name: host_copy(tensor).clone() for name, tensor in tensors.items()}, meta)
+        self._records[key] = record
+        return record.bytes
+
+    def get(self, key: str) -> Record | None:
+        """The record, or None."""
+        return self._records.get(key)
+
+    def drop(self, key: str) -> bool:
+        """Forget the record and its quarantined copies; false when there was nothing."""
+        before = len(self._aside)
+        self._aside = [(name, record) for name, record in self._aside if name != key]
+        return self._records.pop(key, None) is not None or len(self._aside) < before
+
+    def keys(self) -> Iterator[str]:
+        """The keys of all records, sorted."""
+        return iter(sorted(self._records))
+
+    def size(self, key: str) -> int | None:
+        """The record's bytes, or None."""
+        record = self._records.get(key)
+        return None if record is None else record.bytes
+
+    def quarantine(self, key: str) -> None:
+        """Keep the record, but no longer serve it."""
+        record = self._records.pop(key, None)
+        if record is not None:
+            self._aside.append((key, record))
+
+    def quarantined(self) -> list[str]:
+        """The keys of quarantined records, one for each copy."""
+        return [key for key, _ in self._aside]
+
+
+class DirectoryStore:
+    """One safetensors file for each record, in passages/<first two characters>/ under `path`.
+
+    A file appears whole or not at all, also after a power cut, and any number of processes may share the folder.
+    Raises BankError when the folder cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self._passages, self._quarantine = self.path / "passages", self.path / "quarantine"
+        self._lock = threading.Lock()
+        try:
+            self._passages.mkdir(parents=True, exist_ok=True)
+            self._sweep()
+        except OSError as error:
+            raise BankError(f"cannot open the bank {self.path} ({error.strerror}): check its permissions") from error
+
+    def _sweep(self) -> None:
+        """Remove what writers that were killed left half-written; younger files may still be written."""
+        oldest = time.time() - STALE_SECONDS
+        for file in self._passages.glob("*/.*.tmp"):
+            try:
+                if file.stat().st_mtime < oldest:
+                    file.unlink()
+            except FileNotFoundError:  # another process sweeps too
+                continue
+
+    def _file(self, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise BankError(f"{key!r} cannot be a record's key: use content_key()")
+        return self._passages / key[:2] / f"{key}{_SUFFIX}"
+
+    def put(self, key: str, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> int:
+        """Write the record's file durably, and return its bytes; raises BankError and then leaves no trace."""
+        file = self._file(key)
+        parts = pack(key, tensors, meta)
+        try:
+            if not file.parent.is_dir():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                sync_folder(self._passages)
+            return write_file(file, parts)
+        except OSError as error:
+            raise BankError(
+                f"cannot write {file} ({error.strerror}): free some space or choose another bank; "
+                "what was stored before is untouched"
+            ) from error
+
+    def get(self, key: str) -> Record | None:
+        """The record with its header checked, or None; raises DamagedRecordError, or BankError if unreadable."""
+        file = self._file(key)
+        try:
+            return RecordFile(file, key)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BankError(f"cannot read {file} ({error.strerror}): check its permissions") from error
+
+    def drop(self, key: str) -> bool:
+        """Delete the record's file and its quarantined copies; false when there was nothing."""
+        found = False
+        for file in [self._file(key), *self._quarantine.glob(f"{key}{_SUFFIX}*")]:
+            try:
+                file.unlink()
+                found = True
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise BankError(f"cannot delete {file} ({error.strerror}): check its permissions") from error
+        return found
+
+    def keys(self) -> Iterator[str]:
+        """The keys of all records, sorted."""
+        for file in sorted(self._passages.glob(f"*/[!.]*{_SUFFIX}")):
+            if file.name[:2] == file.parent.name:
+                yield file.name.removesuffix(_SUFFIX)
+
+    def size(self, key: str) -> int | None:
+        """The bytes of the record's file, or None."""
+        file = self._file(key)
+        try:
+            return file.stat().st_size
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BankError(f"cannot read {file} ({error.strerror}): check its permissions") from error
+
+    def quarantine(self, key: str) -> None:
+        """Move the record's file to quarantine/, beside earlier copies; nothing to do if it is gone."""
+        file = self._file(key)
+        names = itertools.chain([file.name], (f"{file.name}.{n}" for n in itertools.count(1)))
+        with self._lock:
+            try:
+                self._quarantine.mkdir(exist_ok=True)
+                file.replace(next(t for name in names if not (t := self._quarantine / name).exists()))
+            except FileNotFoundError:  # another process was first
+                return
+            except OSError as error:
+                raise BankError(f"cannot put aside {file} ({error.strerror}): delete it by hand") from error
+
+    def quarantined(self) -> list[str]:
+        """The keys of quarantined records, one for each copy."""
+        return sorted(file.name.split(_SUFFIX)[0] for file in self._quarantine.glob(f"*{_SUFFIX}*"))

@@ -1,0 +1,212 @@
+"""A conversation: one context, in which every turn fills only its own rows."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from kvbind.answer import Answer, Source, State
+from kvbind.errors import MethodError, PromptTooLongError
+from kvbind.methods import Method
+from kvbind.models import Context
+from kvbind.steps.clock import Stopwatch
+from kvbind.steps.decode import Generation, Sampling, decode
+from kvbind.steps.evidence import attention_shares
+from kvbind.steps.fetch import fetch, label
+from kvbind.steps.layout import Content, Layout, lay_out
+from kvbind.steps.library import Library
+from kvbind.steps.plan import Message, Plan, make_plan
+from kvbind.steps.read import keep, prefill, read_fresh
+from kvbind.steps.stitch import stitch
+from kvbind.types import Doc, Document
+
+# Room behind a prompt for an answer, so that decoding seldom has to grow the buffers.
+ANSWER_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn, read: its plan and layout, how each chunk came there, and the logits (V,) of its last row."""
+
+    plan: Plan
+    layout: Layout
+    states: Sequence[State]
+    logits: Tensor
+
+
+class Chat:
+    """Turns over one context; made by `Engine.chat`.
+
+    `retrieve` finds documents where none are named, `add` puts a document into the bank.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        method: Method,
+        system: str | None,
+        retrieve: Callable[[str, int], list[Doc]],
+        add: Callable[[Document], None],
+    ) -> None:
+        self.library, self.method, self.system = library, method, system
+        self.retrieve, self.add = retrieve, add
+        self.context: Context | None = None
+        self.pending: tuple[int, ...] = ()
+
+    @torch.no_grad()
+    def ask(
+        self,
+        question: str | Sequence[Message],
+        documents: Sequence[str | Document] | None = None,
+        *,
+        top_k: int = 5,
+        sampling: Sampling | None = None,
+        explain: bool = False,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Answer:
+        """One turn; `documents` None means the most relevant ones at the first turn, and no new ones later."""
+        watch = Stopwatch(self.library.backbone.device)
+        for document in documents or ():
+            if isinstance(document, Document):
+                self.add(document)
+        with self._whole_turn():
+            with watch.step("plan"):
+                messages = self._messages(question, documents, top_k)
+                plan = make_plan(self.library, messages, self.method, relevance=explain)
+            turn = self._compute(plan, watch) if self.method.write is None else self._reuse(plan, watch)
+            assert self.context is not None
+            with watch.step("decode"):
+                generation = decode(self.library.backbone, self.context, turn.logits, sampling or Sampling(), on_text)
+            shares = attention_shares(self.library.backbone, self.context, turn.layout) if explain else None
+        self.pending = generation.pending
+        return _answer(self.method, turn, generation, watch, shares)
+
+    @contextmanager
+    def _whole_turn(self) -> Iterator[None]:
+        """A turn that fails or is interrupted leaves the conversation as it was before."""
+        before = None if self.context is None else (self.context.size, self.context.position)
+        try:
+            yield
+        except BaseException:
+            if before is None or self.context is None:
+                self.context = None
+            else:
+                self.context.truncate(*before)
+            raise
+
+    def _messages(
+        self, question: str | Sequence[Message], documents: Sequence[str | Document] | None, top_k: int
+    ) -> list[Message]:
+        first = self.context is None
+        if not isinstance(question, str):
+            if documents is not None or not first:
+                raise MethodError("messages hold their own documents and start a conversation: give one or the other")
+            return list(question)
+        if not question.strip():
+            raise MethodError("the question is empty: ask something")
+        if documents is None:
+            docs = self.retrieve(question, top_k) if first else []
+        else:
+            docs = [Doc(document if isinstance(document, str) else document.id) for document in documents]
+        user = Message("user", [*docs, question])
+        return [Message("system", [self.system]), user] if self.system and first else [user]
+
+    def _reuse(self, plan: Plan, watch: Stopwatch) -> Turn:
+        """Passages from the bank, stitched; only what is new in this turn is computed."""
+        library = self.library
+        with watch.step("fetch"):
+            passages, hits = fetch(library, plan.choices, self.method)
+        with watch.step("stitch"):
+            layout = self._lay_out(plan, passages)
+            context = self._context(layout)
+            heads = layout.of_kind("head")
+            head = library.head(heads[0].ids) if heads else None
+            stitch(library.backbone, context, layout, head, passages)
+        with watch.step("read"):
+            logits = read_fresh(library.backbone, context, layout)
+        return Turn(plan, layout, ["hit" if hit else "compiled now" for hit in hits], logits)
+
+    def _compute(self, plan: Plan, watch: Stopwatch) -> Turn:
+        """Nothing reused: the first turn by the model's own forward, later ones over what that left."""
+        backbone = self.library.backbone
+        with watch.step("prepare"):
+            encodings = [self.library.encode(choice.chunk, choice.representation) for choice in plan.choices]
+        with watch.step("plan"):
+            layout = self._lay_out(plan, encodings)
+        if self.context is not None:
+            with watch.step("read"):
+                stitch(backbone, self.context, layout, None, [])
+                logits = read_fresh(backbone, self.context, layout)
+        else:
+            with watch.step("read"):
+                logits, cache = prefill(backbone, layout)
+            keep(self._context(layout), layout, cache)
+        return Turn(plan, layout, ["fresh"] * len(encodings), logits)
+
+    def _lay_out(self, plan: Plan, chunks: Sequence[Content]) -> Layout:
+        backbone, context = self.library.backbone, self.context
+        contents = plan.fill(chunks)
+        if context is None:
+            layout = lay_out(backbone, backbone.chat.split(plan.turns), contents)
+        else:
+            pieces = backbone.chat.joint(plan.turns[-1].parts)
+            layout = lay_out(
+                backbone, pieces, contents, start=context.size, position=context.position, pending=self.pending
+            )
+        if layout.end > backbone.window:
+            raise PromptTooLongError(
+                f"the prompt takes {layout.end} positions, the model's window is {backbone.window}: ask over fewer "
+                "or shorter documents"
+            )
+        return layout
+
+    def _context(self, layout: Layout) -> Context:
+        if self.context is None:
+            self.context = self.library.backbone.context(layout.rows + ANSWER_ROWS)
+        return self.context
+
+
+def _answer(
+    method: Method, turn: Turn, generation: Generation, watch: Stopwatch, shares: Sequence[float] | None
+) -> Answer:
+    sources = [
+        Source(
+            choice.chunk.document_id,
+            choice.chunk.index,
+            label(choice.representation),
+            choice.promoted,
+            segment.ids.shape[0],
+            state,
+            choice.relevance,
+        )
+        for choice, segment, state in zip(turn.plan.choices, turn.layout.chunks, turn.states, strict=True)
+    ]
+    if shares is not None:
+        sources = [replace(source, attention=share) for source, share in zip(sources, shares, strict=True)]
+    return Answer(
+        generation.text,
+        generation.ids,
+        generation.finish,
+        method.name,
+        watch.ttft,
+        dict(watch.seconds),
+        _tokens(method, turn, generation, sources),
+        tuple(sources),
+    )
+
+
+def _tokens(method: Method, turn: Turn, generation: Generation, sources: Sequence[Source]) -> dict[str, int]:
+    def rows(state: State) -> int:
+        return sum(source.rows for source in sources if source.state == state)
+
+    head = 0 if method.write is None else turn.layout.count("head")
+    fresh = turn.layout.rows - head - rows("hit") - rows("compiled now")
+    return {
+        "head": head,
+        "reused": rows("hit"),
+        "compiled": rows("compiled now"),
+        "fresh": fresh,
+        "generated": len(generation.ids),
+    }

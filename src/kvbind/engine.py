@@ -1,0 +1,135 @@
+"""The engine: compile documents once, ask over any selection of them in any order."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kvbind.answer import Answer
+from kvbind.bank import Bank
+from kvbind.chat import Chat
+from kvbind.errors import DocumentError
+from kvbind.methods import Method, parse_method
+from kvbind.models import Backbone, load_backbone
+from kvbind.relevance import Embedder, make_embedder, rank
+from kvbind.steps.compile import CompileReport, compile_documents
+from kvbind.steps.decode import Sampling
+from kvbind.steps.library import Library
+from kvbind.steps.plan import Message
+from kvbind.types import Doc, Document, PageSpec
+
+MethodLike = str | Method
+TOP_K = 5
+
+
+class Engine:
+    """A model, a bank of compiled documents, and an embedder.
+
+    `source` names the model in messages and in the bank; `page` is how methods given by name draw their pages.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        bank: Bank | None = None,
+        *,
+        embedder: Embedder | str = "lexical",
+        page: PageSpec | None = None,
+        source: str = "this model",
+    ) -> None:
+        made = make_embedder(embedder) if isinstance(embedder, str) else embedder
+        self.library = Library(backbone, bank or Bank.memory(), made)
+        self.page = page or PageSpec()
+        self.source = source
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str | Path,
+        *,
+        bank: Bank | str | Path | None = None,
+        device: str = "cpu",
+        dtype: str | torch.dtype = "auto",
+        embedder: Embedder | str = "lexical",
+        page: PageSpec | None = None,
+        template_options: dict[str, Any] | None = None,
+    ) -> "Engine":
+        """Load a model from a folder or hub id; without a bank (or its folder), passages stay in memory.
+
+        `template_options` are handed to the chat template (thinking is off and dates are fixed by default). Raises
+        ModelError, UnsupportedModelError, BankError or EmbedderError.
+        """
+        backbone = load_backbone(model, device=device, dtype=dtype, template_options=template_options)
+        opened = Bank.open(bank) if isinstance(bank, str | Path) else bank
+        return cls(backbone, opened, embedder=embedder, page=page, source=str(model))
+
+    @property
+    def bank(self) -> Bank:
+        """Where passages and documents are kept."""
+        return self.library.bank
+
+    @property
+    def backbone(self) -> Backbone:
+        """The model."""
+        return self.library.backbone
+
+    def method(self, spelling: MethodLike) -> Method:
+        """A method from its spelling, drawing pages to this engine's page spec."""
+        return parse_method(spelling, self.page) if isinstance(spelling, str) else spelling
+
+    @torch.no_grad()
+    def compile(
+        self,
+        documents: Iterable[Document],
+        method: MethodLike = "template",
+        *,
+        progress: Callable[[CompileReport], None] | None = None,
+    ) -> CompileReport:
+        """Compile what a method needs of the documents; what the bank has already is skipped.
+
+        Interrupt it at any time: every passage stored so far is whole, and the next call goes on from there.
+        """
+        chosen = self.method(method)
+        self.library.register(self.source)
+        return compile_documents(self.library, documents, chosen, progress)
+
+    def ask(
+        self,
+        question: str | Sequence[Message],
+        documents: Sequence[str | Document] | None = None,
+        *,
+        method: MethodLike = "template",
+        system: str | None = None,
+        top_k: int = TOP_K,
+        sampling: Sampling | None = None,
+        explain: bool = False,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Answer:
+        """Answer a question over documents, given by id, as Document, or (None) the `top_k` most relevant.
+
+        Instead of a question, whole messages may be given, with `Doc(id)` anywhere in them. `on_text` receives the
+        answer as it grows; `explain` adds relevance and attention to the answer's sources.
+        """
+        chat = self.chat(method=method, system=system)
+        return chat.ask(question, documents, top_k=top_k, sampling=sampling, explain=explain, on_text=on_text)
+
+    def chat(self, *, method: MethodLike = "template", system: str | None = None) -> Chat:
+        """A conversation over one context: each turn computes only what is new in it."""
+        self.library.check_model(self.source)
+        return Chat(self.library, self.method(method), system, self.retrieve, self.add)
+
+    def add(self, document: Document) -> None:
+        """Put a document into the bank; another text under the same id is a new version, and the old one is gone."""
+        self.library.register(self.source)
+        self.bank.put_document(document)
+
+    @torch.no_grad()
+    def retrieve(self, question: str, top_k: int = TOP_K) -> list[Doc]:
+        """The `top_k` documents most relevant to a question, most relevant first."""
+        ids = [info.id for info in self.bank.documents()]
+        if not ids:
+            raise DocumentError("the bank holds no documents: compile some first")
+        vectors = self.library.vectors([self.bank.document(identifier).text for identifier in ids])
+        order = rank(self.library.embedder.embed([question])[0], vectors)
+        return [Doc(ids[number]) for number, _ in order[:top_k]]

@@ -1,0 +1,7 @@
+"""Published methods, as data."""
+
+from kvbind.methods.allocate import cumulative
+from kvbind.methods.method import Method, Write
+from kvbind.methods.table import factories, parameters, parse_method
+
+__all__ = ["Method", "Write", "cumulative", "factories", "parameters", "parse_method"]

@@ -1,0 +1,49 @@
+"""What a published method *is*, as data: what to write, and which representation each chunk gets."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from kvbind.types import Page, Representation
+
+Allocate = Callable[[Sequence[float]], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Write:
+    """The context in which a chunk is compiled; the rows before it are dropped.
+
+    `bare`: nothing before it. `dummy`: `count` repetitions of the token "x". `template`: the model's own chat-template
+    head, without a system prompt (QV-PIC, eq. 1).
+    """
+
+    frame: Literal["bare", "dummy", "template"]
+    count: int = 0
+
+    @property
+    def label(self) -> str:
+        """Its short name, as the bank lists it."""
+        return f"{self.frame}:{self.count}" if self.frame == "dummy" else self.frame
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method with its parameters filled in.
+
+    `write` is None where nothing is reused. `allocate` takes the chunks' relevance scores and gives each chunk a
+    representation by its number in `representations`; None gives every chunk the first.
+    """
+
+    name: str
+    write: Write | None
+    representations: tuple[Representation, ...]
+    allocate: Allocate | None = None
+
+    @property
+    def shows_pages(self) -> bool:
+        """Whether documents are shown as page images."""
+        return isinstance(self.representations[0], Page)
+
+    def choose(self, scores: Sequence[float]) -> Sequence[int]:
+        """The number of each chunk's representation, for its relevance to the question."""
+        return [0] * len(scores) if self.allocate is None else self.allocate(scores)

@@ -1,0 +1,106 @@
+"""Every method by name, and how its command-line spelling is read: `qv-pic:alpha=0.65,budget=4`."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any
+
+from kvbind.errors import MethodError
+from kvbind.methods.allocate import cumulative
+from kvbind.methods.method import Method, Write
+from kvbind.types import Page, PageSpec, Representation, Text
+
+Factory = Callable[..., Method]
+
+
+def _shown(page: PageSpec, dpi: int) -> tuple[Representation, ...]:
+    return (Page(dpi, page),) if dpi else (Text(),)
+
+
+def full(page: PageSpec, dpi: int = 0) -> Method:
+    """Full prefill, nothing reused: the baseline. Documents as text, or as page images at `dpi`."""
+    return Method("full", None, _shown(page, dpi))
+
+
+def prefix_free(page: PageSpec, dpi: int = 0) -> Method:
+    """Each document compiled with nothing before it: naive reuse. As text, or as page images at `dpi`."""
+    return Method("prefix-free", Write("bare"), _shown(page, dpi))
+
+
+def dummy(page: PageSpec, k: int = 4, dpi: int = 0) -> Method:
+    """Each document compiled after `k` dummy tokens, which are dropped. As text, or as page images at `dpi`."""
+    if k < 1:
+        raise MethodError(f"dummy:k={k}: at least one dummy token is needed (prefix-free has none)")
+    return Method("dummy", Write("dummy", k), _shown(page, dpi))
+
+
+def template(page: PageSpec, dpi: int = 0) -> Method:
+    """Each document compiled after the model's own chat-template head. As text, or as page images at `dpi`."""
+    return Method("template", Write("template"), _shown(page, dpi))
+
+
+def qv_pic(
+    page: PageSpec, alpha: float = 0.65, budget: int = 4, low: int = 72, high: int = 120, template: bool = True
+) -> Method:
+    """Page images at `low` DPI; those most relevant to the question, up to `budget`, at `high` (QV-PIC, eq. 6)."""
+    cumulative([], alpha=alpha, budget=budget)  # refuses parameters out of range before any work
+    pages = (Page(low, page), Page(high, page))
+    write = Write("template" if template else "bare")
+    return Method("qv-pic", write, pages, partial(_promote, alpha=alpha, budget=budget))
+
+
+def _promote(scores: Any, *, alpha: float, budget: int) -> list[int]:
+    promoted = cumulative(scores, alpha=alpha, budget=budget)
+    return [int(index in promoted) for index in range(len(scores))]
+
+
+BUILT_IN: Mapping[str, Factory] = {
+    "full": full,
+    "prefix-free": prefix_free,
+    "dummy": dummy,
+    "template": template,
+    "qv-pic": qv_pic,
+}
+
+
+def factories() -> dict[str, Factory]:
+    """Built-in methods, and those that installed packages add through the entry-point group `kvbind.methods`."""
+    added = {point.name: point for point in entry_points(group="kvbind.methods") if point.name not in BUILT_IN}
+    return {**BUILT_IN, **{name: point.load() for name, point in added.items()}}
+
+
+def parameters(factory: Factory) -> dict[str, inspect.Parameter]:
+    """A method's own parameters, by name."""
+    signature = inspect.signature(factory).parameters
+    return {name: parameter for name, parameter in signature.items() if name != "page"}
+
+
+def parse_method(spelling: str, page: PageSpec | None = None) -> Method:
+    """A method from its spelling, `name` or `name:value` or `name:key=value,…`; MethodError names what is wrong."""
+    name, _, rest = spelling.partition(":")
+    known = factories()
+    if name not in known:
+        raise MethodError(f"unknown method {name!r}; known are {', '.join(known)}")
+    taken = parameters(known[name])
+    values: dict[str, Any] = {}
+    for number, item in enumerate(filter(None, rest.split(","))):
+        key, equals, value = item.partition("=")
+        if not equals and number == 0 and taken:
+            key, value = next(iter(taken)), item
+        if key not in taken:
+            raise MethodError(f"{name} takes no parameter {key!r}; it takes {', '.join(taken) or 'none'}")
+        values[key] = _value(name, key, value, taken[key].default)
+    return known[name](page or PageSpec(), **values)
+
+
+def _value(method: str, key: str, text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        switches = {"on": True, "true": True, "yes": True, "1": True, "off": False, "false": False, "no": False}
+        if (text.lower() or "on") in {**switches, "0": False}:
+            return {**switches, "0": False}[text.lower() or "on"]
+        raise MethodError(f"{method}:{key}={text}: expected on or off")
+    try:
+        return type(default)(text) if default is not None else text
+    except ValueError:
+        raise MethodError(f"{method}:{key}={text}: expected {type(default).__name__}, like {default}") from None

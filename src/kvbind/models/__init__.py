@@ -1,0 +1,29 @@
+"""Model families, their chat templates and forward passes: the only package that imports transformers."""
+
+from kvbind.models.attention import Pass, rows_mask
+from kvbind.models.backbone import Backbone, DynamicKV, Inputs, line
+from kvbind.models.chat import ChatTemplate, Fixed, Part, Slot, Turn
+from kvbind.models.context import Context, Rows
+from kvbind.models.families import FAMILIES, ROPE_TYPES, Family
+from kvbind.models.loading import check_supported, load_backbone
+
+__all__ = [
+    "FAMILIES",
+    "ROPE_TYPES",
+    "Backbone",
+    "ChatTemplate",
+    "Context",
+    "DynamicKV",
+    "Family",
+    "Fixed",
+    "Inputs",
+    "Part",
+    "Pass",
+    "Rows",
+    "Slot",
+    "Turn",
+    "check_supported",
+    "line",
+    "load_backbone",
+    "rows_mask",
+]

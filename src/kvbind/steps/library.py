@@ -1,0 +1,130 @@
+"""What planning, compiling and fetching share: a model, a bank, an embedder, and how chunks become passages."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kvbind.bank import Bank, content_key
+from kvbind.errors import BankError
+from kvbind.methods import Write
+from kvbind.models import Backbone
+from kvbind.models.identity import json_digest
+from kvbind.relevance import Embedder
+from kvbind.render import Renderer
+from kvbind.steps.write import frame_ids, write_passages
+from kvbind.types import KV, Chunk, Document, Encoding, Page, PageSpec, Representation, Text, text_digest
+
+HEADS_KEPT = 16
+
+
+@dataclass
+class Library:
+    """A model's view of a bank."""
+
+    backbone: Backbone
+    bank: Bank
+    embedder: Embedder
+    renderers: dict[PageSpec, Renderer] = field(default_factory=dict)
+    heads: OrderedDict[tuple[int, ...], KV] = field(default_factory=OrderedDict)
+    frames: dict[tuple[Write, bool], list[int]] = field(default_factory=dict)
+
+    def renderer(self, spec: PageSpec) -> Renderer:
+        """The renderer of a page spec, its font loaded once."""
+        if spec not in self.renderers:
+            self.renderers[spec] = Renderer(spec)
+        return self.renderers[spec]
+
+    def chunks(self, document: Document, representation: Representation) -> list[Chunk]:
+        """A document's chunks: the whole text, or one chunk a page. Page breaks are found once and kept in the bank."""
+        if isinstance(representation, Text):
+            return [Chunk(document.id, 0, document.text)]
+        renderer = self.renderer(representation.spec)
+        name = f"pages/{document.digest}/{renderer.digest}"
+        lengths = self.bank.get_setting(name)
+        if lengths is None:
+            lengths = [len(page) for page in renderer.paginate(document.text)]
+            self.bank.set_setting(name, lengths)
+        starts = [sum(lengths[:number]) for number in range(len(lengths))]
+        texts = [document.text[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+        return [Chunk(document.id, number, text, number == len(texts) - 1) for number, text in enumerate(texts)]
+
+    def key(self, chunk: Chunk, representation: Representation, write: Write) -> str:
+        """The content key of a passage: SHA-256 over everything its numbers depend on (ARCHITECTURE §7).
+
+        A page enters by its text, spec, font bytes and renderer, of which its pixels are a function: nothing needs to
+        be drawn to find it.
+        """
+        facts: dict[str, Any] = {
+            "model": self.backbone.facts,
+            "write": [write.label, self.frame(write, representation)],
+            "text": text_digest(chunk.text),
+        }
+        if isinstance(representation, Page):
+            facts["page"] = [representation.dpi, self.renderer(representation.spec).digest, chunk.last]
+        else:
+            facts["ending"] = representation.ending
+        return content_key(facts)
+
+    def frame(self, write: Write, representation: Representation) -> list[int]:
+        """The token ids before a chunk while it is compiled."""
+        page = isinstance(representation, Page)
+        if (write, page) not in self.frames:
+            self.frames[write, page] = frame_ids(self.backbone, write, page=page)
+        return self.frames[write, page]
+
+    def encode(self, chunk: Chunk, representation: Representation) -> Encoding:
+        """A chunk as the model will see it; pages are drawn here."""
+        if isinstance(representation, Text):
+            return self.backbone.encode_text(chunk.text + representation.ending)
+        image = self.renderer(representation.spec).draw(chunk.text, representation.dpi, last=chunk.last)
+        return self.backbone.encode_page(image)
+
+    def head(self, ids: Tensor) -> KV:
+        """Keys and values of a request's head, computed once per head and kept."""
+        name = tuple(ids.tolist())
+        if name not in self.heads:
+            encoding = Encoding(ids, torch.arange(len(name)).expand(self.backbone.family.axes, -1), len(name))
+            self.heads[name] = write_passages(self.backbone, [encoding], [])[0]
+            if len(self.heads) > HEADS_KEPT:
+                self.heads.popitem(last=False)
+        self.heads.move_to_end(name)
+        return self.heads[name]
+
+    def vectors(self, texts: Sequence[str]) -> Tensor:
+        """Unit vectors (N, d) of texts, embedded once and kept in the bank."""
+        known = self.bank.vectors(texts, self.embedder.identity)
+        missing = sorted({text for text, vector in zip(texts, known, strict=True) if vector is None})
+        if missing:
+            made = self.embedder.embed(missing)  # (M, d)
+            self.bank.put_vectors(missing, self.embedder.identity, made)
+            by_text = dict(zip(missing, made, strict=True))
+            known = [by_text[text] if vector is None else vector for text, vector in zip(texts, known, strict=True)]
+        return torch.stack([vector for vector in known if vector is not None])
+
+    def register(self, source: str) -> None:
+        """Note in the bank that it holds passages of this model."""
+        models = self.bank.get_setting("models", {})
+        if self._model not in models:
+            self.bank.set_setting("models", {**models, self._model: {"source": source, **self.backbone.facts}})
+
+    def check_model(self, source: str) -> None:
+        """BankError if the bank holds passages, but none of this very model: its weights, template and the rest."""
+        models = self.bank.get_setting("models", {})
+        if not models or self._model in models:
+            return
+        nearest = min(models.values(), key=lambda facts: len(self._differences(facts)))
+        raise BankError(
+            f"the bank was compiled for another model than {source} (other {', '.join(self._differences(nearest))}); "
+            f"compile with this model first, or ask with {nearest['source']}"
+        )
+
+    @property
+    def _model(self) -> str:
+        return json_digest(self.backbone.facts)
+
+    def _differences(self, facts: dict[str, Any]) -> list[str]:
+        return [name for name, value in self.backbone.facts.items() if facts.get(name) != value]

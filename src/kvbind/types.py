@@ -1,0 +1,161 @@
+"""The nouns that every other module shares.
+
+Letters in shape comments: L layers, H key-value heads, D head dim, T rows, R rows in one pass,
+A position axes (1, or 3 under M-RoPE), B batch. A *row* is an index in a context, a *position* is a
+RoPE coordinate, a *token id* is an index in the vocabulary; for page images rows and positions diverge.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from torch import Tensor
+
+
+def text_digest(text: str) -> str:
+    """SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True)
+class Document:
+    """Source content, known by its id; it knows nothing of models."""
+
+    id: str
+    text: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text: another digest under the same id is a new version."""
+        return text_digest(self.text)
+
+
+@dataclass(frozen=True)
+class Doc:
+    """The place of a document in a message, by its id."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class PageSpec:
+    """How text becomes page images, in points: Glyph's protocol by default.
+
+    `font` is the name of a font that ships with the package, or a path to a TrueType file. `newline` draws
+    line breaks as they are ("plain") or also as a red ``\\n`` ("visible"). `crop_width` cuts every page
+    after its widest line, `crop_last_page` cuts a document's last page below its last line.
+    """
+
+    width: int = 595
+    height: int = 842
+    margin_x: int = 10
+    margin_y: int = 10
+    font: str = "DejaVuSans"
+    font_size: float = 9
+    line_height: float = 10
+    newline: Literal["plain", "visible"] = "plain"
+    crop_width: bool = True
+    crop_last_page: bool = True
+
+
+@dataclass(frozen=True)
+class Text:
+    """A document shown as tokens; `ending` closes each chunk so that the next one starts on a fresh line."""
+
+    ending: str = "\n\n"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A document shown as page images of `dpi` dots per inch."""
+
+    dpi: int
+    spec: PageSpec = PageSpec()
+
+
+Representation = Text | Page
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The piece of a document that is compiled as one: the whole text, or what one page holds."""
+
+    document_id: str
+    index: int
+    text: str
+    last: bool = True  # the document's last chunk: only last pages are cropped in height
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A chunk as the model will see it, before any forward pass.
+
+    `ids` (T,) holds token ids. `positions` (A, T) counts from the chunk's own start, and `span` is how many
+    positions the chunk uses up: the next one starts there. `pixels` is what the vision tower takes, and
+    `image` (T,) is true where a row comes from it.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    span: int
+    pixels: Mapping[str, Tensor] | None = None
+    image: Tensor | None = None
+
+
+class KV(Protocol):
+    """Keys and values of one passage, readable one layer at a time."""
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+
+    def k(self, layer: int) -> Tensor:
+        """Keys (H, T, D) of one layer, rotated at the passage's origin."""
+
+    def v(self, layer: int) -> Tensor:
+        """Values (H, T, D) of one layer."""
+
+
+@dataclass(frozen=True)
+class StackedKV:
+    """Keys and values of all layers in two tensors (L, H, T, D), in memory."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def layers(self) -> int:
+        """How many layers there are."""
+        return self.keys.shape[0]
+
+    def k(self, layer: int) -> Tensor:
+        """Keys (H, T, D) of one layer."""
+        return self.keys[layer]
+
+    def v(self, layer: int) -> Tensor:
+        """Values (H, T, D) of one layer."""
+        return self.values[layer]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One compiled chunk in one representation.
+
+    `ids` (T,), `positions` (A, T) from the passage's own start, `span` in positions. `origin` is the position
+    at which it was compiled: keys are stored rotated there, and moved by the shift (anchor − origin).
+    """
+
+    key: str
+    ids: Tensor
+    positions: Tensor
+    span: int
+    origin: int
+    kv: KV
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """How many rows the passage fills in a context."""
+        return self.ids.shape[0]
