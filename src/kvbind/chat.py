@@ -39,7 +39,8 @@ class Turn:
 class Chat:
     """Turns over one context; made by `Engine.chat`.
 
-    `retrieve` finds documents where none are named, `add` puts a document into the bank.
+    `retrieve` finds documents where none are named, `add` puts a document into the bank. `turn` is the last turn, as
+    it was planned and read.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Chat:
         self.retrieve, self.add = retrieve, add
         self.context: Context | None = None
         self.pending: tuple[int, ...] = ()
+        self.turn: Turn | None = None
 
     @torch.no_grad()
     def ask(
@@ -80,7 +82,7 @@ class Chat:
             with watch.step("decode"):
                 generation = decode(self.library.backbone, self.context, turn.logits, sampling or Sampling(), on_text)
             shares = attention_shares(self.library.backbone, self.context, turn.layout) if explain else None
-        self.pending = generation.pending
+        self.pending, self.turn = generation.pending, turn
         return _answer(self.method, turn, generation, watch, shares)
 
     @contextmanager

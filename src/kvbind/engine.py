@@ -9,7 +9,7 @@ import torch
 from kvbind.answer import Answer
 from kvbind.bank import Bank
 from kvbind.chat import Chat
-from kvbind.errors import DocumentError
+from kvbind.errors import DocumentError, ModelError
 from kvbind.methods import Method, parse_method
 from kvbind.models import Backbone, load_backbone
 from kvbind.relevance import Embedder, make_embedder, rank
@@ -75,8 +75,17 @@ class Engine:
         return self.library.backbone
 
     def method(self, spelling: MethodLike) -> Method:
-        """A method from its spelling, drawing pages to this engine's page spec."""
-        return parse_method(spelling, self.page) if isinstance(spelling, str) else spelling
+        """A method from its spelling, drawing pages to this engine's page spec.
+
+        Raises MethodError, and ModelError for pages on a model that reads text only.
+        """
+        method = parse_method(spelling, self.page) if isinstance(spelling, str) else spelling
+        if method.shows_pages and not self.backbone.reads_pages:
+            raise ModelError(
+                f"{method.name} shows page images, and {self.source} ({self.backbone.family.model_type}) reads text "
+                "only: choose a text method, such as template, or a vision model"
+            )
+        return method
 
     @torch.no_grad()
     def compile(

@@ -26,13 +26,10 @@ class Rope:
             out = torch.empty_like(keys)
         if shift == 0:
             return out.copy_(keys)
-        if (
-            (torch.is_grad_enabled() and keys.requires_grad)
-            or keys.dtype != torch.float32
-            or out.dtype != torch.float32
-        ):
-            return out.copy_(self._rotated(keys.float(), shift))
-        return self._rotate_into(keys, shift, out)
+        in_float32 = keys.dtype == out.dtype == torch.float32
+        if in_float32 and not (torch.is_grad_enabled() and keys.requires_grad):
+            return self._rotate_into(keys, shift, out)
+        return out.copy_(self._rotated(keys.float(), shift))
 
     def _angles(self, shift: int, device: torch.device) -> tuple[Tensor, Tensor]:
         angle = shift * self.inv_freq.double()  # (F,) in float64: a large shift must not lose the phase

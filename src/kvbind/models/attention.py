@@ -49,7 +49,7 @@ def attend(
         return output
     scale = kwargs.get("scaling")
     if kvbind_pass.probe is not None:
-        kvbind_pass.probe.append(last_row_attention(query, key, scale))
+        kvbind_pass.probe.append(last_row_attention(query, key, kvbind_pass.mask, scale))
     if kvbind_pass.mask is None:
         out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=True)
     else:
@@ -66,11 +66,13 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, s
     return scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scale).reshape(query.shape)
 
 
-def last_row_attention(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
-    """How the last row's attention divides over all rows, averaged over heads: (B, T), float32."""
+def last_row_attention(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
+    """How the last row's attention divides over the rows it sees, averaged over heads: (B, T), float32."""
     batch, heads, _, dim = query.shape
     last = query[:, :, -1].reshape(batch, key.shape[1], heads // key.shape[1], dim).float()
     scores = last @ key.float().transpose(-1, -2) * (scale if scale is not None else dim**-0.5)  # (B, H, G, T)
+    if mask is not None:
+        scores = scores.masked_fill(~mask[-1], float("-inf"))
     return scores.softmax(-1).mean(dim=(1, 2))
 
 

@@ -12,7 +12,7 @@ class Context:
     """Keys and values (B, H, T, D) per layer, filled row by row in any order.
 
     `size` rows are in use, `position` is the next free position. `keys[i]` and `values[i]` have room for more rows
-    than `size`; without gradients all layers lie in one block (L, B, H, capacity, D).
+    than `size`; without gradients all layers lie in two `blocks` (L, B, H, capacity, D), keys and values.
     """
 
     def __init__(
@@ -28,16 +28,19 @@ class Context:
         self.batch, self.dtype, self.device = batch, dtype, torch.device(device)
         self.size = 0
         self.position = 0
-        self.keys, self.key_block = self._room(capacity)
-        self.values, self.value_block = self._room(capacity)
+        self.keys, self.values, self.blocks = self._room(capacity)
 
-    def _room(self, capacity: int) -> tuple[list[Tensor], Tensor | None]:
+    def _room(self, capacity: int) -> tuple[list[Tensor], list[Tensor], tuple[Tensor, Tensor] | None]:
         shape = (self.batch, self.heads, capacity, self.dim)
+
+        def empty(*sizes: int) -> Tensor:
+            return torch.empty(sizes, dtype=self.dtype, device=self.device)
+
         if torch.is_grad_enabled():
             # Views of one block share a version counter, and autograd would refuse the later layers' writes.
-            return [torch.empty(shape, dtype=self.dtype, device=self.device) for _ in range(self.layers)], None
-        block = torch.empty((self.layers, *shape), dtype=self.dtype, device=self.device)
-        return list(block.unbind(0)), block
+            return [empty(*shape) for _ in range(self.layers)], [empty(*shape) for _ in range(self.layers)], None
+        keys, values = empty(self.layers, *shape), empty(self.layers, *shape)
+        return list(keys.unbind()), list(values.unbind()), (keys, values)
 
     @property
     def capacity(self) -> int:
@@ -52,10 +55,9 @@ class Context:
         return slice(start, self.size)
 
     def _grow(self, capacity: int, used: int) -> None:
-        old_keys, old_values = self.keys, self.values
-        self.keys, self.key_block = self._room(capacity)
-        self.values, self.value_block = self._room(capacity)
-        for old, new in zip(old_keys + old_values, self.keys + self.values, strict=True):
+        before = self.keys + self.values
+        self.keys, self.values, self.blocks = self._room(capacity)
+        for old, new in zip(before, self.keys + self.values, strict=True):
             new[:, :, :used] = old[:, :, :used]
 
     def truncate(self, size: int, position: int) -> None:

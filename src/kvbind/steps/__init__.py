@@ -1,0 +1,1 @@
+"""The verbs: plan, write, fetch, stitch, read, decode."""

@@ -29,7 +29,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generation:
-    """What was generated: token ids without the stop token, their text, why it ended, and ids not yet in the context."""
+    """What was generated: ids without the stop token, their text, why it ended, and ids not yet in the context."""
 
     ids: tuple[int, ...]
     text: str

@@ -9,10 +9,10 @@ from kvbind.steps.read import read
 
 
 def attention_shares(backbone: Backbone, context: Context, layout: Layout) -> list[float]:
-    """Share of the last prompt row's attention on each chunk, in the order of the request's parts, at the middle layer, averaged over heads.
+    """Share of the last prompt row's attention on each chunk, in the order of the request's parts.
 
-    The row is read once more up to that layer, which costs half a decoding step and lies outside all timings. What
-    remains to 1 lies on the head and on fresh text.
+    Taken at the middle layer, averaged over heads; what remains to 1 lies on the head and on fresh text. The row is
+    read once more up to that layer, which costs half a decoding step and lies outside all timings.
     """
     last = layout.segments[-1]
     row = last.rows.stop - 1

@@ -1,6 +1,7 @@
 """The loop: every forward pass fills some rows of one context (full prefill, question, decoding, compiling alike)."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -67,7 +68,7 @@ def _image_rows(encoding: Encoding | None, ids: Tensor) -> Tensor:
 
 def _rows(segments: Sequence[Segment], device: torch.device) -> Rows:
     spans = [segment.rows for segment in segments]
-    if all(before.stop == after.start for before, after in zip(spans, spans[1:], strict=False)):
+    if all(before.stop == after.start for before, after in pairwise(spans)):
         return slice(spans[0].start, spans[-1].stop)
     return torch.cat([torch.arange(span.start, span.stop, device=device) for span in spans])
 

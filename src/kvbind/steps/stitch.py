@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from kvbind.models import Backbone, Context
 from kvbind.steps.layout import Layout, Segment
 from kvbind.types import KV, Passage, StackedKV
@@ -22,14 +24,15 @@ def stitch(
     context.position = layout.end
     if head is not None:
         place(backbone, context, layout.of_kind("head")[0], head, 0)
-    for segment, passage in zip(layout.chunks, passages, strict=True):
+    compiled = [segment for segment in layout.chunks if segment.kind == "passage"]
+    for segment, passage in zip(compiled, passages, strict=True):
         place(backbone, context, segment, passage.kv, segment.anchor - passage.origin)
 
 
 def place(backbone: Backbone, context: Context, segment: Segment, kv: KV, shift: int) -> None:
     """Fill one segment's rows from stored keys (moved by `shift`) and values."""
-    if isinstance(kv, StackedKV) and context.key_block is not None and context.value_block is not None:
-        _place_block(backbone, context, segment, kv, shift)
+    if isinstance(kv, StackedKV) and context.blocks is not None:
+        _place_block(backbone, context.blocks, segment, kv, shift)
     else:
         _place_layers(backbone, context, segment, kv, shift)
 
@@ -38,12 +41,13 @@ def _place_layers(backbone: Backbone, context: Context, segment: Segment, kv: KV
     for layer in range(context.layers):
         keys = context.keys[layer][0, :, segment.rows]  # (H, T, D)
         backbone.rope.rotate(kv.k(layer).to(keys), shift, out=keys)
-        context.values[layer][0, :, segment.rows] = kv.v(layer).to(keys)
+        context.values[layer][0, :, segment.rows].copy_(kv.v(layer))
 
 
-def _place_block(backbone: Backbone, context: Context, segment: Segment, kv: StackedKV, shift: int) -> None:
+def _place_block(
+    backbone: Backbone, blocks: tuple[Tensor, Tensor], segment: Segment, kv: StackedKV, shift: int
+) -> None:
     # All layers in one operation: on a GPU the launches, not the bytes, are what a stitch costs.
-    assert context.key_block is not None and context.value_block is not None
-    keys = context.key_block[:, 0, :, segment.rows]  # (L, H, T, D)
+    keys, values = (block[:, 0, :, segment.rows] for block in blocks)  # (L, H, T, D) each
     backbone.rope.rotate(kv.keys.to(keys), shift, out=keys)
-    context.value_block[:, 0, :, segment.rows] = kv.values.to(keys)
+    values.copy_(kv.values)
