@@ -175,7 +175,7 @@ def test_a_second_turn_equals_one_prompt(load: Load, name: str, dpi: int, method
     reference = engine.chat(method=spelled("full", dpi))  # its documents carry what the vision tower takes
     chat = engine.chat(method=spelled(method, dpi))
     layouts = []
-    for question, ids, count in ((QUESTION, IDS[:2], 3), ("And the dogs?", IDS[2:], 1)):
+    for question, ids, count in (("Who took the book there?", IDS[:2], 4), ("And the dogs?", IDS[2:], 1)):
         reference.ask(question, ids, sampling=Sampling(max_tokens=count))
         answer = chat.ask(question, ids, sampling=Sampling(max_tokens=count))
         layouts.append(_with_encodings(chat.turn.layout, reference.turn.layout))

@@ -58,10 +58,6 @@ def ink_rows(image: Image.Image, left: int, right: int) -> int:
     return sum(here and not above for above, here in zip([False, *dark], dark, strict=False))
 
 
-def blanks(text: str) -> str:
-    return text.replace("\N{NO-BREAK SPACE}", " ").rstrip()
-
-
 # Page geometry
 
 

@@ -79,7 +79,7 @@ class Renderer:
 
 def _text_box(spec: PageSpec) -> Box:
     sizes = (spec.width, spec.height, spec.font_size, spec.line_height)
-    if not all(0 < size < inf for size in sizes) or not all(0 <= margin for margin in (spec.margin_x, spec.margin_y)):
+    if not all(0 < size < inf for size in sizes) or not all(margin >= 0 for margin in (spec.margin_x, spec.margin_y)):
         raise RenderError(f"{spec} has a size out of range; give positive sizes, and margins of 0 or more")
     if spec.newline not in ("plain", "visible"):
         raise RenderError(f"newline {spec.newline!r} is unknown; choose 'plain' or 'visible'")
