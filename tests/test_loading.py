@@ -47,6 +47,12 @@ def test_a_wrong_folder_is_named(tmp_path: Path) -> None:
         Engine.from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize("source", ["./nope", "~/nope", "/no/such/model", "models/of/mine", Path("nope")])
+def test_a_missing_folder_is_named(source: str | Path) -> None:
+    with pytest.raises(ModelError, match="there is no model folder"):
+        load_backbone(source)
+
+
 def test_half_a_model_is_named(models: Callable[[str], Path], tmp_path: Path) -> None:
     folder = shutil.copytree(models("qwen2"), tmp_path / "half")
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:5000])

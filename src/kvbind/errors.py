@@ -38,4 +38,8 @@ class BankError(KvbindError):
 
 
 class DamagedRecordError(BankError):
-    """A stored record fails its checksums; it is never served."""
+    """A stored record fails its checksums; it is never served. `finding` is the message without the mend."""
+
+    def __init__(self, key: str, why: str) -> None:
+        self.finding = f"record {key} is damaged ({why})"
+        super().__init__(f"{self.finding}: compile its document again")

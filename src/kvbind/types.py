@@ -43,9 +43,10 @@ class Doc:
 class PageSpec:
     """How text becomes page images, in points: Glyph's protocol by default.
 
-    `font` is the name of a font that ships with the package, or a path to a TrueType file. `newline` breaks
-    lines where the text does ("plain"), or lets them run on with a red ``\\n`` in place of each break ("visible"). `crop_width` cuts every page
-    after its widest line, `crop_last_page` cuts a document's last page below its last line.
+    `font` is the name of a font that ships with the package, or a path to a TrueType file. `newline` breaks lines
+    where the text does ("plain"), or lets them run on with a red ``\\n`` in place of each break ("visible").
+    `crop_width` cuts every page after its widest line, `crop_last_page` cuts a document's last page below its last
+    line.
     """
 
     width: int = 595

@@ -165,7 +165,7 @@ class Bank:
     def _put_aside(self, key: str, error: DamagedRecordError) -> None:
         self.hot.drop(key)
         self.store.quarantine(key)
-        self.damage.append(str(error))
+        self.damage.append(error.finding)
 
     def has(self, key: str) -> bool:
         """Whether a record is there; it is not read."""

@@ -43,7 +43,7 @@ _PREFIX = 8  # bytes of the little-endian header length
 
 def damaged(key: str, why: str) -> DamagedRecordError:
     """The error for a record that must not be served."""
-    return DamagedRecordError(f"record {key} is damaged ({why}): compile its document again")
+    return DamagedRecordError(key, why)
 
 
 def host_copy(tensor: Tensor) -> Tensor:

@@ -26,8 +26,12 @@ class Features:
 
 @dataclass(frozen=True)
 class Vision:
-    """How page images become rows: how many, with which features, at which positions, and the native arguments."""
+    """How page images become rows: how many, with which features, at which positions, and the native arguments.
 
+    `processor` names transformers' image processor: the Pillow one, since torchvision is no dependency.
+    """
+
+    processor: str
     count: Callable[[Any, Pixels], int]
     features: Callable[[Any, Sequence[Pixels]], Features]
     positions: Callable[[Any, Tensor, Tensor, Pixels], Tensor]
@@ -106,8 +110,17 @@ def _line_positions(_model: Any, ids: Tensor, _image: Tensor, _pixels: Pixels) -
     return torch.arange(ids.shape[0])[None]  # (1, T)
 
 
-GRID = Vision(_grid_count, _grid_features, _grid_positions, _grid_native)
-TILES = Vision(_tiles_count, _tiles_features, _line_positions, _tiles_native)
+def _grid(processor: str) -> Vision:
+    """M-RoPE vision: one row per merged patch of the image's grid."""
+    return Vision(processor, _grid_count, _grid_features, _grid_positions, _grid_native)
+
+
+def _tiles(processor: str) -> Vision:
+    """LLaVA's: an image as tiles of one size, rows at consecutive positions."""
+    return Vision(processor, _tiles_count, _tiles_features, _line_positions, _tiles_native)
+
+
+_QWEN = "Qwen2VLImageProcessorPil"
 
 FAMILIES: Mapping[str, Family] = {
     family.model_type: family
@@ -116,12 +129,12 @@ FAMILIES: Mapping[str, Family] = {
         Family("mistral", "half"),
         Family("qwen2", "half"),
         Family("qwen3", "half"),
-        Family("glm4v", "interleaved", 3, _language_model, GRID),
-        Family("qwen2_vl", "half", 3, _language_model, GRID),
-        Family("qwen2_5_vl", "half", 3, _language_model, GRID),
-        Family("qwen3_vl", "half", 3, _language_model, GRID),
-        Family("paddleocr_vl", "half", 3, _language_model, GRID),
-        Family("llava_onevision", "half", 1, _language_model, TILES),
+        Family("glm4v", "interleaved", 3, _language_model, _grid("Glm4vImageProcessorPil")),
+        Family("qwen2_vl", "half", 3, _language_model, _grid(_QWEN)),
+        Family("qwen2_5_vl", "half", 3, _language_model, _grid(_QWEN)),
+        Family("qwen3_vl", "half", 3, _language_model, _grid(_QWEN)),
+        Family("paddleocr_vl", "half", 3, _language_model, _grid("PaddleOCRVLImageProcessorPil")),
+        Family("llava_onevision", "half", 1, _language_model, _tiles("LlavaOnevisionImageProcessorPil")),
     )
 }
 

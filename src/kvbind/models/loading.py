@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from transformers import (
     AutoConfig,
-    AutoImageProcessor,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoTokenizer,
@@ -37,13 +37,17 @@ def load_backbone(
     template_options: Mapping[str, Any] | None = None,
 ) -> Backbone:
     """Load a model folder or hub id; ModelError names what is missing, UnsupportedModelError what is wrong with it."""
+    if _is_path(source) and not Path(source).expanduser().is_dir():
+        raise ModelError(f"there is no model folder {source}: give a folder with a config.json, or a hub id")
     with _quiet():
         config = _load(AutoConfig, source, "a model folder (it needs a config.json) or a reachable hub id")
         family = check_supported(config)
         auto = AutoModelForImageTextToText if family.vision else AutoModelForCausalLM
         model = _load(auto, source, "whole model weights", dtype=_dtype(dtype), attn_implementation=NAME)
         tokenizer = _load(AutoTokenizer, source, "a tokenizer")
-        processor = _load(AutoImageProcessor, source, "an image processor", backend="pil") if family.vision else None
+        processor = None
+        if family.vision:
+            processor = _load(getattr(transformers, family.vision.processor), source, "an image processor")
     model = _place(model, device)
     image_token = tokenizer.convert_ids_to_tokens(config.image_token_id) if family.vision else None
     options = {**TEMPLATE_OPTIONS, **(template_options or {})}
@@ -127,6 +131,12 @@ def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     stops = model.generation_config.eos_token_id if model.generation_config else None
     listed = stops if isinstance(stops, list) else [stops]
     return frozenset(int(stop) for stop in [*listed, tokenizer.eos_token_id] if stop is not None)
+
+
+def _is_path(source: str | Path) -> bool:
+    """Whether a name can only be a path: hub ids are `name` or `owner/name`."""
+    text = str(source)
+    return isinstance(source, Path) or text.startswith((".", "~", "/")) or text.count("/") > 1 or "\\" in text
 
 
 def _load(auto: Any, source: str | Path, need: str, **options: Any) -> Any:

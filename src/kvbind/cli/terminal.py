@@ -1,0 +1,64 @@
+"""What the commands print: to whom, how wide, and in which units."""
+
+import sys
+from collections.abc import Mapping
+
+import click
+from rich.console import Console
+
+INTERRUPTED = 130  # the exit code that shells give to a process ended by Ctrl-C
+# Where nobody watches, lines need not fit a window: document ids should stay whole.
+PIPED_WIDTH = 120
+CHARACTERS_SHOWN = 20
+DOCUMENTS_WARNED = 20
+
+
+def console(*, err: bool = False) -> Console:
+    """A console for tables (stdout) or progress (stderr); it takes text literally."""
+    stream = sys.stderr if err else sys.stdout
+    width = None if stream.isatty() else PIPED_WIDTH
+    return Console(stderr=err, width=width, markup=False, emoji=False, highlight=False)
+
+
+def fail(line: str) -> None:
+    """Say on stderr why the command ends here."""
+    click.echo(f"error: {_one(line)}", err=True)
+
+
+def warn(line: str) -> None:
+    """Say on stderr what should be known, and go on."""
+    click.echo(f"warning: {_one(line)}", err=True)
+
+
+def warn_missing(missing: Mapping[str, str]) -> None:
+    """Warn of the characters that a font lacks, by document."""
+    for document, characters in list(missing.items())[:DOCUMENTS_WARNED]:
+        shown = characters[:CHARACTERS_SHOWN] + ("…" if len(characters) > CHARACTERS_SHOWN else "")
+        warn(f"{document}: the font lacks {count(len(characters), 'character')} ({shown}), drawn as boxes: give --font")
+    if len(missing) > DOCUMENTS_WARNED:
+        warn(f"the font also lacks characters of {count(len(missing) - DOCUMENTS_WARNED, 'further document')}")
+
+
+def warn_damage(damage: list[str], outcome: str) -> None:
+    """Warn of damaged records, and say what was done about them."""
+    for line in damage:
+        warn(f"{line}: {outcome}")
+
+
+def count(number: int, noun: str) -> str:
+    """`1 document`, `1,200 documents`."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def duration(seconds: float) -> str:
+    """`0.4 ms`, `120 ms`, `4.1 s`, `2 min 5 s`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.{1 if seconds < 0.01 else 0}f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes:,} min {rest} s"
+
+
+def _one(line: str) -> str:
+    return line.replace("\r", " ").replace("\n", " ")
