@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from random_glyph import SIZES, build
+from random_glyph import SIZES, WORDS, build
 from rich.console import Console
 from rich.table import Table
 
@@ -29,10 +29,6 @@ from kvbind.steps.clock import Stopwatch
 from kvbind.steps.read import read_fresh
 
 QUESTION = "According to the passages above, who first saw the storm, and at what time did it reach the harbour?"
-WORDS = (
-    "the of and a to in was that it on had at with for as by from his they which ship storm harbour pier keeper lamp "
-    "evening water wind north winter letter captain museum number street house after before under while light road"
-).split()
 ONE = Sampling(max_tokens=1)
 
 
