@@ -5,7 +5,7 @@ import torch
 import transformers
 from PIL import Image
 from torch import Tensor
-from transformers import AutoImageProcessor, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 import tiny
 
@@ -73,7 +73,8 @@ def pictures(shade: int) -> list[Image.Image]:
 
 
 def see(name: str, model: PreTrainedModel, root: Any, shade: int) -> tuple[dict[str, Tensor], list[int]]:
-    processor = AutoImageProcessor.from_pretrained(tiny.folder(name, root), backend="pil")
+    kind = tiny.ALL[name].images["image_processor_type"] + "Pil"  # torchvision is not installed
+    processor = getattr(transformers, kind).from_pretrained(tiny.folder(name, root))
     pixels = dict(processor(pictures(shade), return_tensors="pt"))
     with torch.no_grad():
         features = model.model.get_image_features(**pixels).pooler_output
