@@ -19,12 +19,14 @@ NAME = "kvbind_sdpa"
 
 @dataclass(frozen=True)
 class Pass:
-    """What one forward pass tells attention: `mask` (R, T), true where a row may look; None for causal over R = T.
+    """What one forward pass tells attention: `mask` (R, T), true where a row may look.
 
-    With `probe`, attention of the last row is noted there, averaged over heads: (B, T).
+    Without a mask, rows are the whole context and see what stands before them (`causal`), or see everything. With
+    `probe`, attention of the last row is noted there, averaged over heads: (B, T).
     """
 
     mask: Tensor | None
+    causal: bool = False
     probe: list[Tensor] | None = None
 
 
@@ -50,19 +52,20 @@ def attend(
     scale = kwargs.get("scaling")
     if kvbind_pass.probe is not None:
         kvbind_pass.probe.append(last_row_attention(query, key, kvbind_pass.mask, scale))
-    if kvbind_pass.mask is None:
+    if kvbind_pass.causal:
         out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=True)
     else:
         out = grouped_attention(query, key, value, kvbind_pass.mask, scale)
     return out.transpose(1, 2).contiguous(), None
 
 
-def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
-    """Masked grouped-query attention with the query heads of a group folded into rows: keys are never repeated."""
+def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
+    """Grouped-query attention with the query heads of a group folded into rows: keys are never repeated."""
     batch, heads, rows, dim = query.shape
     groups = heads // key.shape[1]
     folded = query.reshape(batch, key.shape[1], groups * rows, dim)
-    mask = mask.expand(groups, -1, -1).reshape(groups * rows, -1)
+    if mask is not None:
+        mask = mask.expand(groups, -1, -1).reshape(groups * rows, -1)
     return scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scale).reshape(query.shape)
 
 

@@ -27,18 +27,20 @@ def read(
     row's attention of every layer run, (B, T) each.
     """
     rotary = backbone.rotary(inputs.x, positions)
-    attention = Pass(_mask(context, rows), probe)
+    attention = _attention(context, rows, probe)
     for index in range(backbone.shape[0] if layers is None else layers):
         inputs = backbone.layer(index, inputs, context, rows, rotary, attention)
     return inputs.x
 
 
-def _mask(context: Context, rows: Rows) -> Tensor | None:
+def _attention(context: Context, rows: Rows, probe: list[Tensor] | None) -> Pass:
     if isinstance(rows, slice):
         if rows.start == 0 and rows.stop == context.size:
-            return None
+            return Pass(None, causal=True, probe=probe)
+        if rows.stop - rows.start == 1 and rows.stop == context.size:
+            return Pass(None, probe=probe)  # decoding: the last row sees everything
         rows = torch.arange(rows.start, rows.stop, device=context.device)
-    return rows_mask(rows, context.size)
+    return Pass(rows_mask(rows, context.size), probe=probe)
 
 
 def read_fresh(backbone: Backbone, context: Context, layout: Layout) -> Tensor:
