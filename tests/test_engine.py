@@ -81,7 +81,8 @@ def test_a_new_version_takes_the_old_ones_place(load: Load, name: str) -> None:
 def test_a_damaged_passage_is_recompiled_and_the_answer_the_same(load: Load, tmp_path: Path) -> None:
     engine = make_engine(load, bank=Bank.open(tmp_path / "bank", hot_bytes=0))
     before = engine.ask(QUESTION, IDS, sampling=SHORT)
-    files = sorted((tmp_path / "bank" / "passages").rglob("*.safetensors"))
+    passages = engine.bank.catalogue.linked()
+    files = [next((tmp_path / "bank").rglob(f"{key}.safetensors")) for key in passages]
     content = bytearray(files[0].read_bytes())
     content[-9] ^= 4
     files[0].write_bytes(content)
@@ -349,3 +350,18 @@ def test_keys_are_the_same_in_another_process(load: Load, models: Callable[[str]
     )
     assert there.stdout.strip() == here
     assert len(here) == len(content_key({}))
+
+
+def test_the_native_head_is_computed_once_per_bank(load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = make_engine(load, bank=Bank.open(tmp_path / "bank"))
+    expected = first.ask(QUESTION, IDS, sampling=SHORT)
+    stats = first.bank.stats()
+    assert (stats.passages, stats.orphans) == (3, 0)
+    assert first.bank.verify() == []
+    assert first.bank.prune() == 0
+    second = make_engine(load, bank=Bank.open(tmp_path / "bank"))
+    monkeypatch.setattr(type(second.library), "_compute_head", None)
+    assert second.ask(QUESTION, IDS, sampling=SHORT).ids == expected.ids
+    monkeypatch.undo()
+    second.ask(QUESTION, IDS, system="Be brief.", sampling=SHORT)
+    assert len(list((tmp_path / "bank" / "passages").rglob("*.safetensors"))) == 4, "requests' own heads are not kept"

@@ -9,7 +9,7 @@ import torch
 from kvbind.answer import Answer
 from kvbind.bank import Bank
 from kvbind.chat import Chat
-from kvbind.errors import DocumentError, ModelError
+from kvbind.errors import ModelError
 from kvbind.methods import Method, parse_method
 from kvbind.models import Backbone, load_backbone
 from kvbind.relevance import Embedder, make_embedder, rank
@@ -136,9 +136,6 @@ class Engine:
     @torch.no_grad()
     def retrieve(self, question: str, top_k: int = TOP_K) -> list[Doc]:
         """The `top_k` documents most relevant to a question, most relevant first."""
-        ids = [info.id for info in self.bank.documents()]
-        if not ids:
-            raise DocumentError("the bank holds no documents: compile some first")
-        vectors = self.library.vectors([self.bank.document(identifier).text for identifier in ids])
+        ids, vectors = self.library.document_vectors()
         order = rank(self.library.embedder.embed([question])[0], vectors)
         return [Doc(ids[number]) for number, _ in order[:top_k]]

@@ -13,8 +13,8 @@ from kvbind.errors import DamagedRecordError
 class BankStats:
     """What a bank holds, and how often it was asked since it was opened.
 
-    `passages` and `bytes` count records, `rows` those of linked passages. `hits` and `misses` count calls of
-    `get`, and `damaged` the damaged records met. `orphans` are records that no document has.
+    `passages` counts records but for heads, `bytes` all of them, `rows` those of linked passages. `hits` and `misses`
+    count calls of `get`, and `damaged` the damaged records met. `orphans` are records that no document has.
     """
 
     documents: int
@@ -32,10 +32,10 @@ class BankStats:
 def stats(store: Store, catalogue: Catalogue, hot_bytes: int, hits: int, misses: int, damaged: int) -> BankStats:
     """Count records and links; reads no record."""
     sizes = {key: store.size(key) or 0 for key in store.keys()}  # noqa: SIM118
-    linked = catalogue.linked()
+    linked, heads = catalogue.linked(), catalogue.heads()
     return BankStats(
         documents=len(catalogue.document_ids()),
-        passages=len(sizes),
+        passages=len(sizes.keys() - heads),
         rows=sum(linked.values()),
         bytes=sum(sizes.values()),
         hot_bytes=hot_bytes,
@@ -43,7 +43,7 @@ def stats(store: Store, catalogue: Catalogue, hot_bytes: int, hits: int, misses:
         misses=misses,
         damaged=damaged,
         quarantined=len(store.quarantined()),
-        orphans=len(sizes.keys() - linked.keys()),
+        orphans=len(sizes.keys() - linked.keys() - heads),
     )
 
 
@@ -58,6 +58,7 @@ def verify(
         f"the catalogue is damaged ({line}): delete it and compile the documents again" for line in catalogue.check()
     ]
     linked = catalogue.linked()
+    owned = linked.keys() | catalogue.heads()
     keys = list(store.keys())
     for done, key in enumerate(keys, start=1):
         try:
@@ -67,7 +68,7 @@ def verify(
             lines.append(f"{error}{_owners(catalogue, key)}")
         else:
             # Asked again: it may have been linked since, or have been dropped with its document.
-            if key not in linked and not catalogue.linked_by(key) and store.size(key) is not None:
+            if key not in owned and not catalogue.linked_by(key) and store.size(key) is not None:
                 lines.append(
                     f"record {key} is an orphan, no document has it: compile its document again or prune the bank"
                 )

@@ -120,6 +120,12 @@ class Bank:
                 self._drop([key])
         return size
 
+    def put_head(self, passage: Passage) -> None:
+        """Store a model's native head, which belongs to no document, unless it is there."""
+        self.catalogue.add_head(passage.key, passage.rows)
+        if not self.has(passage.key):
+            self.store.put(passage.key, passage_tensors(passage), passage_meta(passage))
+
     def link(self, key: str, chunk: Chunk, representation: str, write: str) -> bool:
         """Link a stored passage to another chunk; false, and no link, if there is no such passage to read."""
         with self.catalogue.transaction():
@@ -187,6 +193,15 @@ class Bank:
         found = self.catalogue.vectors(map(text_digest, texts), embedder)
         return [None if blob is None else torch.frombuffer(bytearray(blob), dtype=torch.float32) for blob in found]
 
+    def document_vectors(self, embedder: str) -> tuple[list[str], Tensor | None, list[str]]:
+        """Ids and vectors (N, d) of the documents that have one, None if none has, and the ids of those without."""
+        rows = self.catalogue.document_vectors(embedder)
+        known = [(identifier, blob) for identifier, _, blob in rows if blob is not None]
+        lacking = [identifier for identifier, _, blob in rows if blob is None]
+        joined = bytearray().join(blob for _, blob in known)
+        vectors = torch.frombuffer(joined, dtype=torch.float32).reshape(len(known), -1) if known else None
+        return [identifier for identifier, _ in known], vectors, lacking
+
     def put_vectors(self, texts: Sequence[str], embedder: str, vectors: Tensor) -> None:
         """Store one vector for each text: `vectors` (N, d). They stay while a document or chunk has that text."""
         if len(texts) != len(vectors):
@@ -216,8 +231,8 @@ class Bank:
     def prune(self) -> int:
         """Delete the records that no document has, quarantined copies included; returns the bytes freed."""
         with self.catalogue.transaction():
-            linked = self.catalogue.linked()
-            return self._drop(sorted({*self.store.keys(), *self.store.quarantined()} - linked.keys()))
+            owned = self.catalogue.linked().keys() | self.catalogue.heads()
+            return self._drop(sorted({*self.store.keys(), *self.store.quarantined()} - owned))
 
     def close(self) -> None:
         """Close the catalogue and forget the hot passages."""

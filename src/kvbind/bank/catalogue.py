@@ -25,6 +25,7 @@ CREATE INDEX IF NOT EXISTS links_by_key ON links (key);
 CREATE TABLE IF NOT EXISTS vectors (
     text_digest TEXT NOT NULL, embedder TEXT NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (text_digest, embedder)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS heads (key TEXT PRIMARY KEY, rows INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
 """
 _PLACE = "document_id = ? AND version = ? AND chunk = ? AND representation = ? AND write = ? AND key = ?"
@@ -132,8 +133,16 @@ class Catalogue:
         """Note how many bytes a passage takes."""
         self._rows("UPDATE links SET bytes = ? WHERE key = ?", [size, key])
 
+    def add_head(self, key: str, rows: int) -> None:
+        """Say that a record is a model's native head, which belongs to no document."""
+        self._rows("INSERT OR IGNORE INTO heads VALUES (?, ?)", [key, rows])
+
+    def heads(self) -> set[str]:
+        """The keys of all heads."""
+        return {key for (key,) in self._rows("SELECT key FROM heads")}
+
     def linked(self) -> dict[str, int]:
-        """The keys of all linked passages, with their rows."""
+        """The keys of all linked passages, with their rows; heads are not among them."""
         return dict(self._rows("SELECT key, max(rows) FROM links GROUP BY key ORDER BY key"))
 
     def linked_by(self, key: str) -> list[str]:
@@ -145,6 +154,14 @@ class Catalogue:
         statement = "SELECT vector FROM vectors WHERE text_digest = ? AND embedder = ?"
         found = (self._rows(statement, [digest, embedder]) for digest in digests)
         return [rows[0][0] if rows else None for rows in found]
+
+    def document_vectors(self, embedder: str) -> list[tuple[str, str, bytes | None]]:
+        """Every document's id, text digest and vector, sorted by id."""
+        return self._rows(
+            "SELECT id, digest, vector FROM documents LEFT JOIN vectors ON text_digest = digest AND embedder = ? "
+            "ORDER BY id",
+            [embedder],
+        )
 
     def put_vectors(self, digests: Iterable[str], embedder: str, vectors: Iterable[bytes]) -> None:
         """Store one vector for each text."""

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from kvbind.bank import Bank, content_key
-from kvbind.errors import BankError
+from kvbind.errors import BankError, DocumentError
 from kvbind.methods import Write
-from kvbind.models import Backbone
+from kvbind.models import Backbone, line
 from kvbind.models.identity import json_digest
 from kvbind.relevance import Embedder
 from kvbind.render import Renderer
 from kvbind.steps.write import frame_ids, write_passages
-from kvbind.types import KV, Chunk, Document, Encoding, Page, PageSpec, Representation, Text, text_digest
+from kvbind.types import KV, Chunk, Document, Encoding, Page, PageSpec, Passage, Representation, Text, text_digest
 
 HEADS_KEPT = 16
 
@@ -71,7 +71,7 @@ class Library:
 
     def frame(self, write: Write, representation: Representation) -> list[int]:
         """The token ids before a chunk while it is compiled."""
-        page = isinstance(representation, Page)
+        page = isinstance(representation, Page) and self.backbone.reads_pages
         if (write, page) not in self.frames:
             self.frames[write, page] = frame_ids(self.backbone, write, page=page)
         return self.frames[write, page]
@@ -84,15 +84,31 @@ class Library:
         return self.backbone.encode_page(image)
 
     def head(self, ids: Tensor) -> KV:
-        """Keys and values of a request's head, computed once per head and kept."""
+        """Keys and values of a request's head, computed once per head and kept; the native heads also in the bank."""
         name = tuple(ids.tolist())
         if name not in self.heads:
-            encoding = Encoding(ids, torch.arange(len(name)).expand(self.backbone.family.axes, -1), len(name))
-            self.heads[name] = write_passages(self.backbone, [encoding], [])[0]
+            self.heads[name] = self._native_head(ids) if self._is_native(name) else self._compute_head(ids)
             if len(self.heads) > HEADS_KEPT:
                 self.heads.popitem(last=False)
         self.heads.move_to_end(name)
         return self.heads[name]
+
+    def _is_native(self, name: tuple[int, ...]) -> bool:
+        template = Write("template")
+        return any(name == tuple(self.frame(template, shown)) for shown in (Text(), Page(72)))
+
+    def _native_head(self, ids: Tensor) -> KV:
+        key = content_key({"model": self.backbone.facts, "head": ids.tolist()})
+        stored = self.bank.get(key)
+        if stored is not None:
+            return stored.kv
+        kv, axes = self._compute_head(ids), self.backbone.family.axes
+        self.bank.put_head(Passage(key, ids, line(0, len(ids), axes), len(ids), 0, kv))
+        return kv
+
+    def _compute_head(self, ids: Tensor) -> KV:
+        encoding = Encoding(ids, line(0, len(ids), self.backbone.family.axes), len(ids))
+        return write_passages(self.backbone, [encoding], [])[0]
 
     def vectors(self, texts: Sequence[str]) -> Tensor:
         """Unit vectors (N, d) of texts, embedded once and kept in the bank."""
@@ -104,6 +120,17 @@ class Library:
             by_text = dict(zip(missing, made, strict=True))
             known = [by_text[text] if vector is None else vector for text, vector in zip(texts, known, strict=True)]
         return torch.stack([vector for vector in known if vector is not None])
+
+    def document_vectors(self) -> tuple[list[str], Tensor]:
+        """Ids and unit vectors (N, d) of all documents; DocumentError if there are none."""
+        identity = self.embedder.identity
+        ids, vectors, lacking = self.bank.document_vectors(identity)
+        if lacking:
+            self.vectors([self.bank.document(identifier).text for identifier in lacking])
+            ids, vectors, lacking = self.bank.document_vectors(identity)
+        if vectors is None:
+            raise DocumentError("the bank holds no documents: compile some first")
+        return ids, vectors
 
     def register(self, source: str) -> None:
         """Note in the bank that it holds passages of this model."""
