@@ -4,6 +4,7 @@ Float32 throughout; `test_bfloat16` repeats the central ones with the tolerance 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,10 @@ from conversations import (
 )
 from kvbind import Bank, Doc, Engine, Message, Sampling
 from kvbind.models import Backbone, line
-from kvbind.steps.read import read
+from kvbind.steps.read import read, read_fresh
+from kvbind.steps.stitch import stitch
 from kvbind.steps.write import write_passages
-from kvbind.types import Encoding
+from kvbind.types import Encoding, StackedKV
 from tiny import FAMILIES, VISION
 
 families = pytest.mark.parametrize("name", FAMILIES)
@@ -208,6 +210,29 @@ def test_exactly_one_beginning_of_sequence(load: Load, name: str) -> None:
         assert layout.ids.tolist().count(bos) == 1
         assert int(layout.ids[0]) == bos
     assert layout.segments[0].kind == "head"
+
+
+@shown
+def test_gradients_reach_a_passage_through_stitching_and_reading(load: Load, name: str, dpi: int) -> None:
+    """What training a writer will stand on: the answer's loss moves every layer's stored keys and values."""
+    lib = library(load(name))
+    request = reuse_request(lib, SIMPLE, spelled("template", dpi))
+    with torch.enable_grad():
+        stored = [
+            StackedKV(*(torch.stack([get(i) for i in range(p.kv.layers)]).requires_grad_() for get in (p.kv.k, p.kv.v)))
+            for p in request.passages
+        ]
+        passages = [replace(p, kv=kv) for p, kv in zip(request.passages, stored, strict=True)]
+        context = lib.backbone.context(request.layout.rows)
+        head = lib.head(request.layout.segments[0].ids)
+        stitch(lib.backbone, context, request.layout, head, passages)
+        logits = read_fresh(lib.backbone, context, request.layout)
+        torch.testing.assert_close(logits.detach(), answer_logits(request), **CLOSE)
+        logits.log_softmax(-1)[7].backward()
+    for kv in stored:
+        for gradient in (kv.keys.grad, kv.values.grad):
+            assert gradient is not None
+            assert (gradient.abs().amax(dim=(1, 2, 3)) > 0).all(), "a layer got no gradient"
 
 
 @shown
