@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conversations import CARD, DOCUMENTS, QUESTION, SHOWN, spelled
 
+from conversations import CARD, DOCUMENTS, QUESTION, SHOWN, spelled
 from kvbind import Engine, Sampling
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")

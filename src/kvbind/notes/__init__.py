@@ -4,7 +4,18 @@ Names and values are built from syllables and digits, so that answers must be re
 "eval" split never occur in the "train" split.
 """
 
-from kvbind.notes.sample import KINDS, LONGEST, Context, Note, Question, Sample, ask, make_context, make_note, make_sample
+from kvbind.notes.sample import (
+    KINDS,
+    LONGEST,
+    Context,
+    Note,
+    Question,
+    Sample,
+    ask,
+    make_context,
+    make_note,
+    make_sample,
+)
 from kvbind.notes.words import Split, Words
 
 __all__ = [
