@@ -6,7 +6,8 @@ import torch
 from conftest import Load
 from conversations import SIMPLE, full_request, library
 from kvbind import Doc, Message
-from kvbind.models import Fixed, Part, Slot, Turn
+from kvbind.errors import ModelError
+from kvbind.models import ChatTemplate, Fixed, Part, Slot, Turn
 from tiny import FAMILIES, VISION
 
 TEXT, PAGE = Part("text"), Part("page")
@@ -86,3 +87,34 @@ def test_a_document_has_the_same_tokens_wherever_it_stands(load: Load, name: str
         found.append(chunks)
     for document in orders[0]:
         assert torch.equal(found[0][document], found[1][document])
+
+
+def test_a_template_that_would_drop_a_part_is_refused(load: Load) -> None:
+    """A system prompt that silently vanishes is a wrong answer."""
+    deaf = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"
+    chat = ChatTemplate(load("qwen2").tokenizer, deaf)
+    assert chat.split([Turn("user", (TEXT,))]) == [Slot(0)]
+    with pytest.raises(ModelError, match=r"leaves out a part of this conversation \(system, user\)"):
+        chat.split([Turn("system", (TEXT,)), Turn("user", (TEXT,))])
+
+
+def test_a_templates_own_refusal_is_told(load: Load) -> None:
+    with pytest.raises(ModelError, match="refuses this conversation: user and assistant must take turns"):
+        load("mistral").chat.split([Turn("user", (TEXT,)), Turn("user", (TEXT,))])
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_follows_an_answer(load: Load, name: str) -> None:
+    """The joint between turns is what the template writes there, and the head of a conversation is not repeated."""
+    chat = load(name).chat
+    pieces = chat.joint((TEXT,))
+    assert [piece.part for piece in pieces if isinstance(piece, Slot)] == [0]
+    written = "".join(piece.text if isinstance(piece, Fixed) else "Why?" for piece in pieces)
+    turns = [("user", "Who?"), ("assistant", "Tomas."), ("user", "Why?")]
+    messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in turns]
+    if chat.image_token is None:
+        messages = [{"role": role, "content": text} for role, text in turns]
+    whole = chat.tokenizer.apply_chat_template(
+        messages, chat_template=chat.source, tokenize=False, add_generation_prompt=True, **chat.options
+    )
+    assert whole.endswith("Tomas." + written)

@@ -7,6 +7,8 @@ trim it and its text cannot pose as a special token.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
 from typing import Any, Literal
 
 from jinja2 import TemplateError
@@ -59,15 +61,26 @@ class ChatTemplate:
     image_token: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def split(self, turns: Sequence[Turn], *, prompt: bool = True) -> list[Piece]:
-        """The conversation as literals and slots, in the order in which the template writes them."""
-        numbers = iter(range(sum(len(turn.parts) for turn in turns)))
-        messages, pages = [], []
-        for turn in turns:
-            content, turn_pages = self._content(turn, numbers)
-            messages.append({"role": turn.role, "content": content})
-            pages += turn_pages
-        return self._pieces(self._render(messages, prompt), pages)
+    def split(self, turns: Sequence[Turn]) -> list[Piece]:
+        """The conversation, up to the model's answer, as literals and slots in the template's order.
+
+        Raises ModelError if the template refuses the conversation, or leaves out a part of it.
+        """
+        wanted = list(range(sum(len(turn.parts) for turn in turns)))
+        refusal: ModelError | None = None
+        # Templates of vision models take lists of items for every role, but for a few that want plain strings.
+        for plain in (True,) if self.image_token is None else (False, True):
+            try:
+                pieces = self._pieces(*self._render(turns, plain))
+            except ModelError as error:
+                refusal = refusal or error
+                continue
+            if sorted(piece.part for piece in pieces if isinstance(piece, Slot)) == wanted:
+                return pieces
+        raise refusal or ModelError(
+            f"the model's chat template leaves out a part of this conversation ({', '.join(t.role for t in turns)}): "
+            "put its text into a user's message"
+        )
 
     def head(self, kind: Literal["text", "page"]) -> str:
         """The native head: what the template writes before a user's first document, without a system prompt."""
@@ -75,51 +88,49 @@ class ChatTemplate:
         return first.text if isinstance(first, Fixed) else ""
 
     def joint(self, parts: Sequence[Part]) -> list[Piece]:
-        """What follows an answer of the model when the user goes on with `parts`; the answer is slot −1 no more."""
+        """What follows an answer of the model when the user goes on with `parts`, up to the next answer."""
         turns = [Turn("user", (Part("text"),)), Turn("assistant", (Part("text"),)), Turn("user", parts)]
         pieces = self.split(turns)
         after = pieces[pieces.index(Slot(1)) + 1 :]
         return [Slot(piece.part - 2) if isinstance(piece, Slot) else piece for piece in after]
 
-    @property
+    @cached_property
     def wrapper(self) -> str:
         """What the template writes for one page image: its placeholder between its own marks."""
-        between = Turn("user", (Part("text"), Part("page"), Part("text")))
-        content, _ = self._content(between, iter(range(3)))
-        text = self._render([{"role": "user", "content": content}], True)
+        text, _ = self._render([Turn("user", (Part("text"), Part("page"), Part("text")))], plain=False)
         spans = list(_SENTINEL.finditer(text))
         inner = text[spans[0].end() : spans[-1].start()]
         token = str(self.image_token)
         return inner.strip() if token in inner else token
 
-    def _content(self, turn: Turn, numbers: Any) -> tuple[Any, list[int]]:
-        items: list[dict[str, str]] = []
-        pages = []
-        for part in turn.parts:
-            number = next(numbers)
-            if part.kind == "page":
-                items.append({"type": "image"})
-                pages.append(number)
-            elif items and items[-1]["type"] == "text":
-                items[-1]["text"] += f"{_OPEN}{number}{_CLOSE}"
-            else:
-                items.append({"type": "text", "text": f"{_OPEN}{number}{_CLOSE}"})
-        plain = self.image_token is None or (turn.role != "user" and not pages)
-        return ("".join(item["text"] for item in items) if plain else items), pages
+    def _render(self, turns: Sequence[Turn], plain: bool) -> tuple[str, list[int]]:
+        """The template's text with sentinels, and the numbers of the parts that are pages."""
+        numbers, pages = count(), []
+        messages = []
+        for turn in turns:
+            items: list[dict[str, str]] = []
+            for part, number in zip(turn.parts, numbers, strict=False):
+                if part.kind == "page":
+                    items.append({"type": "image"})
+                    pages.append(number)
+                elif items and items[-1]["type"] == "text":
+                    items[-1]["text"] += f"{_OPEN}{number}{_CLOSE}"
+                else:
+                    items.append({"type": "text", "text": f"{_OPEN}{number}{_CLOSE}"})
+            flat = plain and all(item["type"] == "text" for item in items)
+            messages.append({"role": turn.role, "content": "".join(item["text"] for item in items) if flat else items})
+        return self._apply(messages), pages
 
-    def _render(self, messages: list[dict[str, Any]], prompt: bool) -> str:
+    def _apply(self, messages: list[dict[str, Any]]) -> str:
         try:
             return str(
                 self.tokenizer.apply_chat_template(
-                    messages,
-                    chat_template=self.source,
-                    tokenize=False,
-                    add_generation_prompt=prompt,
-                    **self.options,
+                    messages, chat_template=self.source, tokenize=False, add_generation_prompt=True, **self.options
                 )
             )
-        except TemplateError as error:
-            raise ModelError(f"the model's chat template refuses this conversation: {error}") from error
+        except (TemplateError, TypeError) as error:
+            reason = str(error).splitlines()[0]
+            raise ModelError(f"the model's chat template refuses this conversation: {reason}") from error
 
     def _pieces(self, text: str, pages: Sequence[int]) -> list[Piece]:
         pattern = _SENTINEL.pattern
