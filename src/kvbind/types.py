@@ -81,12 +81,17 @@ Representation = Text | Page
 
 @dataclass(frozen=True)
 class Chunk:
-    """The piece of a document that is compiled as one: the whole text, or what one page holds."""
+    """The piece of a document that is compiled as one: the whole text, or what one page holds.
+
+    `last` marks a document's last chunk: only last pages are cropped in height. `document_digest` is that of the
+    version it was cut from: a chunk of an older version is linked to nothing.
+    """
 
     document_id: str
     index: int
     text: str
-    last: bool = True  # the document's last chunk: only last pages are cropped in height
+    last: bool = True
+    document_digest: str = ""
 
 
 @dataclass(frozen=True)
