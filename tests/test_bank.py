@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from kvbind.bank import FORMAT, Bank, DirectoryStore, LayeredKV, MemoryStore, content_key, keys
+from kvbind.bank import FORMAT, Bank, DirectoryStore, MemoryStore, content_key, keys, recordfile
 from kvbind.errors import BankError, DamagedRecordError, DocumentError
 from kvbind.types import Chunk, Document, Passage, StackedKV
 
@@ -44,6 +44,13 @@ def passage(name, rows=ROWS, dtype=torch.bfloat16):
 def put(bank, name, document="a", index=0, **options):
     chunk = Chunk(document, index, f"chunk {index}")
     return bank.put(passage(name, **options), chunk=chunk, representation="text", write="bare")
+
+
+class Lists:
+    """Keys and values of each layer in tensors of their own."""
+
+    def __init__(self, keys, values):
+        self.layers, self.k, self.v = len(keys), keys.__getitem__, values.__getitem__
 
 
 def identical(left, right):
@@ -139,7 +146,18 @@ def test_passages_come_back_bit_for_bit(bank, dtype):
     size = bank.put(wanted, chunk=Chunk("a", 0, "x"), representation="text", write="bare")
     assert size > 0
     for _ in range(2):  # the second may come from the hot tier
-        assert_same(bank.get(wanted.key), wanted)
+        found = bank.get(wanted.key)
+        assert isinstance(found.kv, StackedKV)
+        assert_same(found, wanted)
+
+
+def test_keys_and_values_in_layers_are_stacked(bank):
+    bank.put_document(Document("a", "x"))
+    wanted = passage("p")
+    layered = dataclasses.replace(wanted, kv=Lists(list(wanted.kv.keys), list(wanted.kv.values)))
+    bank.put(layered, chunk=Chunk("a", 0, "x"), representation="text", write="bare")
+    assert identical(bank.get(wanted.key).kv.keys, wanted.kv.keys)
+    assert identical(bank.get(wanted.key).kv.values, wanted.kv.values)
 
 
 @pytest.mark.parametrize("store_type", [MemoryStore, DirectoryStore])
@@ -153,14 +171,25 @@ def test_stores_keep_every_kind_of_tensor(store_type, tmp_path):
         "transposed": torch.arange(6, dtype=torch.int32).view(2, 3).T,
         "gradient": torch.ones(3, requires_grad=True),
         "float8": torch.tensor([1.0, -2.0]).to(torch.float8_e4m3fn),
+        "layers": torch.randn(3, 2, 5, 4, dtype=torch.bfloat16).transpose(1, 2),
+        "no layers": torch.zeros(0, 2, 5, 4),
+        "no rows": torch.zeros(2, 1, 0, 4),
     }
     store.put("ab", tensors, {"note": "é"})
     record = store.get("ab")
     assert dict(record.meta) == {"note": "é", "key": "ab"}
     assert sorted(record.names()) == sorted(tensors)
     assert all(identical(record.tensor(name), tensor.detach()) for name, tensor in tensors.items())
+    for name in ("layers", "no rows"):
+        for index, layer in enumerate(tensors[name]):
+            assert identical(record.part(name, index), layer)
     with pytest.raises(DamagedRecordError, match="no tensor 'other'"):
         record.tensor("other")
+    with pytest.raises(DamagedRecordError, match="no tensor 'other'"):
+        record.part("other", 0)
+    for name, index in [("layers", 3), ("layers", -1), ("no layers", 0), ("bool", 0)]:
+        with pytest.raises(DamagedRecordError, match=f"'{name}' has no part {index}"):
+            record.part(name, index)
     record.close()
     assert list(store.keys()) == ["ab"]
     assert store.drop("ab")
@@ -172,7 +201,8 @@ def test_records_are_safetensors_files(disk, folder):
     put(disk, "p")
     wanted = passage("p")
     with safe_open(file_of(folder, "p"), framework="pt") as file:
-        assert identical(file.get_tensor("k.1"), wanted.kv.k(1))
+        assert identical(file.get_tensor("k"), wanted.kv.keys)
+        assert identical(file.get_tensor("v"), wanted.kv.values)
         assert identical(file.get_tensor("x.image"), wanted.extras["image"])
         meta = file.metadata()
     assert {name: meta[name] for name in ("key", "span", "origin", "layers", "rows", "dtype")} == {
@@ -192,15 +222,39 @@ def test_one_tensor_is_read_without_the_others(disk, folder):
     body[-1] ^= 1  # the last tensor's last byte
     file.write_bytes(body)
     record = disk.open_record(key_of("p"))
-    assert identical(record.tensor("v.2"), passage("p").kv.v(2))
+    assert identical(record.tensor("v"), passage("p").kv.values)
     with pytest.raises(DamagedRecordError, match=f"record {key_of('p')} is damaged .* compile"):
         record.tensor(record.names()[-1])
     record.close()
 
 
+@pytest.mark.parametrize("broken", range(LAYERS))
+def test_one_layer_is_read_and_checked_without_the_others(disk, folder, broken):
+    put(disk, "p")
+    file, wanted = file_of(folder, "p"), passage("p")
+    body = bytearray(file.read_bytes())
+    place = body.index(wanted.kv.k(broken).view(torch.uint8).numpy().tobytes())
+    body[place] ^= 1
+    file.write_bytes(body)
+    record = disk.open_record(key_of("p"))
+    for layer in range(LAYERS):
+        assert identical(record.part("v", layer), wanted.kv.v(layer))
+        if layer != broken:
+            assert identical(record.part("k", layer), wanted.kv.k(layer))
+    for read in (lambda: record.part("k", broken), lambda: record.tensor("k")):
+        with pytest.raises(DamagedRecordError, match="'k' fails its checksum"):
+            read()
+    os.truncate(file, len(body) - 1)
+    with pytest.raises(DamagedRecordError, match="too short"):
+        record.tensor(record.names()[-1])
+    assert identical(record.part("v", 0), wanted.kv.v(0))  # nothing else was read
+    record.close()
+
+
 def test_every_flipped_bit_is_noticed(tmp_path):
     store = DirectoryStore(tmp_path)
-    tensors = {"k": torch.arange(40, dtype=torch.bfloat16), "b": torch.tensor([True, False])}
+    layers = torch.arange(48, dtype=torch.bfloat16).view(2, 3, 4, 2)
+    tensors = {"k": layers, "i": torch.arange(3), "b": torch.tensor([True, False])}
     store.put("ab", tensors, {"span": "7"})
     file = tmp_path / "passages" / "ab" / "ab.safetensors"
     good = file.read_bytes()
@@ -209,6 +263,10 @@ def test_every_flipped_bit_is_noticed(tmp_path):
         record = store.get("ab")
         return {name: record.tensor(name) for name in record.names()}
 
+    def read_parts():
+        record = store.get("ab")
+        return [record.part("k", 0), record.part("k", 1), record.tensor("i"), record.tensor("b")]
+
     assert read_all().keys() == tensors.keys()
     for place in range(len(good)):
         bad = bytearray(good)
@@ -216,6 +274,8 @@ def test_every_flipped_bit_is_noticed(tmp_path):
         file.write_bytes(bad)
         with pytest.raises(DamagedRecordError):
             read_all()
+        with pytest.raises(DamagedRecordError):
+            read_parts()
     for length in range(0, len(good), 3):
         file.write_bytes(good[:length])
         with pytest.raises(DamagedRecordError):  # found before any tensor is asked for
@@ -234,7 +294,9 @@ def test_a_file_cut_short_under_an_open_record_is_damage(disk, folder):
     record = disk.open_record(key_of("p"))
     os.truncate(file_of(folder, "p"), 100)
     with pytest.raises(DamagedRecordError, match="too short"):
-        record.tensor("k.0")
+        record.tensor("k")
+    with pytest.raises(DamagedRecordError, match="too short"):
+        record.part("k", 0)
     record.close()
 
 
@@ -242,7 +304,7 @@ def test_an_open_record_outlives_its_removal(disk):
     put(disk, "p")
     record = disk.open_record(key_of("p"))
     disk.remove("a")
-    assert identical(record.tensor("k.2"), passage("p").kv.k(2))
+    assert identical(record.part("k", 2), passage("p").kv.k(2))
     record.close()
 
 
@@ -255,9 +317,20 @@ def test_keys_cannot_leave_the_folder(tmp_path, key):
 def test_what_cannot_be_stored_is_named(disk):
     with pytest.raises(BankError, match=r"cannot store 'x' as torch\.complex64"):
         disk.store.put("ab", {"x": torch.zeros(1, dtype=torch.complex64)}, {})
-    empty = dataclasses.replace(passage("p"), kv=LayeredKV((), ()))
-    with pytest.raises(BankError, match="has no layers"):
-        disk.put(empty, chunk=Chunk("a", 0, ""), representation="text", write="bare")
+    good = passage("p").kv
+    for kv, why in [
+        (Lists([], []), "has no layers"),
+        (StackedKV(good.keys[:0], good.values[:0]), "has no layers"),
+        (StackedKV(good.keys, good.values[:, :, :, :2]), r"must be \(L, H, T, D\) alike.*\(3, 2, 5, 2\)"),
+        (StackedKV(good.keys[0], good.values[0]), r"must be \(L, H, T, D\) alike"),
+        (StackedKV(good.keys[:, :, 1:], good.values[:, :, 1:]), r"4 rows of keys and values for token ids \(5,\)"),
+    ]:
+        with pytest.raises(BankError, match=f"passage {key_of('p')}.*{why}.*compile it again"):
+            disk.put(
+                dataclasses.replace(passage("p"), kv=kv), chunk=Chunk("a", 0, ""), representation="text", write="bare"
+            )
+    assert not disk.has(key_of("p"))
+    assert disk.verify() == []  # nothing was linked either
 
 
 # damage
@@ -295,12 +368,58 @@ def test_an_empty_file_is_damage(disk, folder):
 
 
 def test_a_record_that_is_no_passage_is_damage(bank):
-    bank.store.put("ab", {"k.0": torch.zeros(1)}, {"span": "1"})
-    bank.store.put("cd", {"k.0": torch.zeros(1)}, {"span": "1", "origin": "0", "layers": "1"})
-    assert bank.get("ab") is None
-    assert bank.get("cd") is None
-    assert "does not describe a passage" in bank.damage[0]
-    assert "no tensor 'v.0'" in bank.damage[1]
+    shape = (LAYERS, HEADS, ROWS, DIM)
+    good = {"ids": torch.arange(ROWS), "positions": torch.arange(ROWS)[None], "k": torch.zeros(shape)}
+    good["v"] = good["k"]
+    meta = {"span": "1", "origin": "0"}
+    bank.store.put("good", good, meta)
+    assert bank.get("good") is not None
+    cases = [
+        (good, {"span": "1"}, "does not describe a passage"),
+        (good, {**meta, "origin": "x"}, "does not describe a passage"),
+        *(({n: t for n, t in good.items() if n != name}, meta, f"no tensor '{name}'") for name in good),
+        ({**good, "k": torch.zeros(shape[1:])}, meta, "alike"),
+        ({**good, "k": torch.zeros(shape[1:]), "v": torch.zeros(shape[1:])}, meta, "alike"),
+        *(({**good, "v": torch.zeros(shape).narrow(dim, 0, 1)}, meta, "alike") for dim in range(4)),
+        ({**good, "ids": torch.arange(ROWS + 1)}, meta, "5 rows of keys and values for token ids"),
+        ({**good, "ids": torch.arange(ROWS)[None]}, meta, "5 rows of keys and values for token ids"),
+        ({**good, "k": torch.zeros(0, *shape[1:]), "v": torch.zeros(0, *shape[1:])}, meta, "no layers"),
+    ]
+    for turn, (tensors, facts, why) in enumerate(cases, start=1):
+        bank.store.put(f"bad-{turn}", tensors, facts)
+        assert bank.get(f"bad-{turn}") is None
+        assert not bank.has(f"bad-{turn}")
+        assert len(bank.damage) == turn
+        assert why in bank.damage[-1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [3, 1, 2, 2]},
+        {"shape": [-2, -1, 2, 2]},
+        {"shape": [8]},
+        {"dtype": "F32"},
+        {"dtype": "C64"},
+        {"data_offsets": [-8, 8]},
+        {"data_offsets": 3},
+        {"shape": None},
+    ],
+)
+def test_a_header_that_contradicts_itself_is_damage(tmp_path, monkeypatch, change):
+    store = DirectoryStore(tmp_path)
+    tensors = {"k": torch.zeros(2, 1, 2, 2, dtype=torch.bfloat16)}
+    sign = recordfile._header_checksum
+
+    def rewritten(header):
+        header["k"].update(change)
+        return sign(header)
+
+    with monkeypatch.context() as patch:  # a header with a good checksum of its own, as a faulty writer would make
+        patch.setattr(recordfile, "_header_checksum", rewritten)
+        store.put("ab", tensors, {})
+    with pytest.raises(DamagedRecordError):
+        store.get("ab")
 
 
 def test_a_hot_passage_survives_damage_to_its_file(folder):
@@ -441,14 +560,124 @@ def test_unknown_documents_are_named_with_their_neighbours(bank):
         bank.remove("zzz")
 
 
-def test_odd_documents_are_kept_or_refused_by_name(bank):
-    text = "\ud800 \x00 é"
-    bank.put_document(Document("a", text))
-    assert bank.document("a").text == text
-    with pytest.raises(DocumentError, match="metadata of document 'b'"):
-        bank.put_document(Document("b", "x", {"when": object()}))
-    with pytest.raises(DocumentError, match="not valid Unicode"):
-        bank.put_document(Document("\ud800", "x"))
+def test_odd_documents_are_kept(bank):
+    text = "\x00 é \U0001f600\r\n"
+    bank.put_document(Document("a\n/b é", text))
+    assert bank.document("a\n/b é").text == text
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (Document("", "x"), "document '' has an empty id: give it one"),
+        (Document("a", ""), "document 'a' has no text: .*give it some"),
+        (Document("a", " \n\t\u3000"), "document 'a' has no text: .*give it some"),
+        (Document("a", "x\ud800"), "document 'a' is not valid Unicode .character 1: .*decode its source again"),
+        (Document("\ud800", "x"), r"document '\\ud800' has an id that is not valid Unicode .*: rename it"),
+        (Document("b", "x", {"when": object()}), "the metadata of document 'b' is not JSON"),
+    ],
+)
+def test_unusable_documents_are_refused_by_name(bank, document, message):
+    bank.put_document(Document("a", "before"))
+    with pytest.raises(DocumentError, match=message) as caught:
+        bank.put_document(document)
+    assert "\n" not in str(caught.value)
+    assert [info.id for info in bank.documents()] == ["a"]
+    assert bank.document("a").text == "before"
+
+
+def cut(document, index=0, text="page"):
+    return Chunk(document.id, index, text, document_digest=document.digest)
+
+
+def test_a_chunk_of_an_older_version_is_linked_to_nothing(bank):
+    old, new, other = Document("a", "old"), Document("a", "new"), Document("b", "other")
+    for document in (old, new, other):
+        bank.put_document(document)
+    assert bank.put(passage("p"), chunk=cut(old), representation="text", write="bare") == 0
+    assert not bank.has(key_of("p"))
+    assert bank.put(passage("p"), chunk=cut(other), representation="text", write="bare") > 0
+    assert not bank.link(key_of("p"), cut(old), "text", "bare")
+    bank.ensure_link(key_of("p"), cut(old), "text", "bare", ROWS)
+    assert bank.put(passage("p"), chunk=cut(old), representation="text", write="bare") == 0
+    assert [info.passages for info in bank.documents()] == [0, 1]
+    assert bank.link(key_of("p"), cut(new), "text", "bare")
+    assert [info.passages for info in bank.documents()] == [1, 1]
+    bank.remove("b")
+    assert_same(bank.get(key_of("p")), passage("p"))
+    assert bank.verify() == []
+
+
+def test_a_version_stored_while_a_passage_is_written_wins(disk, folder, monkeypatch):
+    old = Document("a", "the text of a")
+    write = DirectoryStore.put
+
+    def overtaken(store, *arguments):
+        size = write(store, *arguments)
+        with Bank.open(folder) as other:
+            other.put_document(Document("a", "new"))
+        return size
+
+    monkeypatch.setattr(DirectoryStore, "put", overtaken)
+    assert disk.put(passage("p"), chunk=cut(old), representation="text", write="bare") == 0
+    assert not disk.has(key_of("p"))
+    assert disk.documents()[0].passages == 0
+    assert disk.verify() == []
+
+
+def test_ensure_link_links_once_and_opens_nothing(bank, monkeypatch):
+    first, second = Document("a", "x"), Document("b", "x")
+    bank.put_document(first)
+    bank.put_document(second)
+    size = bank.put(passage("p"), chunk=cut(first), representation="text", write="bare")
+
+    def opened(_, key):
+        raise AssertionError(f"{key} was opened")
+
+    monkeypatch.setattr(type(bank.store), "get", opened)
+    for _ in range(2):
+        bank.ensure_link(key_of("p"), cut(second), "text", "bare", ROWS)
+        info = bank.documents()[1]
+        assert (info.passages, info.rows, info.bytes) == (1, ROWS, size)
+    with monkeypatch.context() as patch:
+        patch.setattr(bank.catalogue, "link", opened)  # known: one look is enough
+        bank.ensure_link(key_of("p"), cut(second), "text", "bare", ROWS)
+    bank.ensure_link(key_of("absent"), cut(second), "text", "bare", ROWS)
+    assert bank.documents()[1].passages == 1
+    with pytest.raises(DocumentError, match="put the document first"):
+        bank.ensure_link(key_of("p"), Chunk("c", 0, "x"), "text", "bare", ROWS)
+    assert bank.remove("a") == 0
+    assert bank.has(key_of("p"))
+    assert bank.remove("b") == size
+
+
+def test_many_documents_are_removed_at_once(bank):
+    for name in "abcd":
+        bank.put_document(Document(name, f"text {name}"))
+        put(bank, f"own {name}", name)
+        put(bank, "shared", name, 1)
+    size = bank.store.size(key_of("own a"))
+    with pytest.raises(DocumentError, match="no document 'zzz'"):
+        bank.remove_all(["a", "zzz"])
+    assert len(bank.documents()) == 4
+    assert bank.remove_all(name for name in ["a", "b", "a"]) == 2 * size
+    assert [info.id for info in bank.documents()] == ["c", "d"]
+    assert bank.has(key_of("shared"))
+    assert bank.remove_all([]) == 0
+    assert bank.remove_all(["d", "c"]) == 2 * size + size
+    assert bank.stats().bytes == 0
+
+
+def test_digests_are_listed_by_id(bank):
+    documents = [Document(name, f"text {name}") for name in "bca"]
+    for document in documents:
+        bank.put_document(document)
+    bank.put_document(Document("c", "changed"))
+    assert bank.document_digests() == [
+        ("a", documents[2].digest),
+        ("b", documents[0].digest),
+        ("c", Document("c", "changed").digest),
+    ]
 
 
 def test_removal_leaves_nothing_behind(folder):
@@ -464,6 +693,7 @@ def test_removal_leaves_nothing_behind(folder):
         def holds(part):
             return any(part in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
+        bank.put_document(Document("c", "kept"))
         parts = [secret.encode(), vector.numpy().tobytes(), passage("p").kv.k(1).view(torch.uint8).numpy().tobytes()]
         assert all(holds(part) for part in [*parts, b"classified"])
         bank.put_document(Document("b", "public"))
@@ -476,6 +706,15 @@ def test_removal_leaves_nothing_behind(folder):
         assert bank.get(key_of("p")) is None
         assert bank.vectors([secret, "public"], "e")[0] is None
         assert bank.vectors([secret, "public"], "e")[1] is not None
+        bank.put_vectors([secret], "e", vector)  # embedded, but never put
+        bank.prune()
+        assert not any(holds(part) for part in parts)
+        assert bank.vectors(["public"], "e")[0] is not None
+
+        for name in ("c", "d"):
+            bank.put_document(Document(name, secret))
+        bank.remove_all(["c", "d"])
+        assert not any(holds(part) for part in parts)
 
 
 def test_removal_elsewhere_reaches_the_hot_tier(folder):
@@ -531,6 +770,71 @@ def test_vectors_are_kept_by_text_and_embedder(bank):
     assert identical(bank.vectors(["x"], "e")[0], vectors[1])
     with pytest.raises(BankError, match="2 texts but 1 vectors of e"):
         bank.put_vectors(["x", "y"], "e", vectors[:1])
+
+
+def test_what_was_computed_about_a_text_goes_with_its_last_owner(bank):
+    text, page = "page one|page two", "page one|"
+    first, second = Document("a", text), Document("b", text)
+
+    def kept():
+        lengths = bank.page_lengths(first.digest, "renderer")
+        return lengths, *(vector is not None for vector in bank.vectors([text, page], "e"))
+
+    def compute():
+        bank.put_page_lengths(first.digest, "renderer", (9, 8))
+        bank.put_vectors([text, page], "e", torch.ones(2, 4))
+
+    bank.put_document(first)
+    compute()
+    for name, document in [("p", first), ("q", second)]:
+        bank.put_document(document)
+        bank.put(passage(name), chunk=cut(document, text=page), representation="text", write="bare")
+    assert kept() == ([9, 8], True, True)
+    assert bank.page_lengths(first.digest, "other") is None
+    bank.put_page_lengths(first.digest, "renderer", [9, 9])
+    assert kept() == ([9, 9], True, True)
+    bank.put_document(Document("a", "changed"))
+    assert kept() == ([9, 9], True, True)
+    bank.put_document(Document("c", page))  # a document with a chunk's text
+    bank.remove("b")
+    assert kept() == (None, False, True)
+    bank.remove("c")
+    assert kept() == (None, False, False)
+    bank.put_document(first)
+    compute()
+    bank.put_document(Document("a", "changed again"))
+    assert bank.page_lengths(first.digest, "renderer") is None
+    assert bank.vectors([text], "e") == [None]
+
+
+def test_models_are_added_one_by_one(folder):
+    with Bank.open(folder) as bank, Bank.open(folder) as other:
+        assert bank.models() == {}
+        bank.add_model("m1", {"source": "a", "rope": {"theta": 1e6}})
+        other.add_model("m2", {"source": "b"})
+        bank.add_model("m1", {"source": "c"})
+        assert other.models() == bank.models() == {"m1": {"source": "c"}, "m2": {"source": "b"}}
+        with pytest.raises(BankError, match="what is noted of model m3 is not JSON"):
+            bank.add_model("m3", {"x": object()})
+
+
+def test_a_bank_made_before_a_table_existed_opens(folder):
+    with Bank.open(folder) as bank:
+        bank.put_document(Document("a", "x"))
+        put(bank, "p")
+    connection = sqlite3.connect(folder / "catalogue.sqlite")
+    for table in ("page_lengths", "models", "heads"):
+        connection.execute(f"DROP TABLE {table}")
+    connection.execute("DROP INDEX links_by_text")
+    connection.close()
+    with Bank.open(folder) as bank:
+        assert bank.page_lengths("d", "r") is None
+        bank.add_model("m", {})
+        assert bank.models() == {"m": {}}
+        assert_same(bank.get(key_of("p")), passage("p"))
+        assert bank.verify() == []
+        bank.remove("a")
+        assert bank.stats().passages == 0
 
 
 def test_settings_are_kept(folder):

@@ -1,5 +1,7 @@
 """Every family's own chat template, split around documents."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -32,13 +34,19 @@ def test_glyphs_head_is_the_papers_four_tokens(load: Load) -> None:
     assert backbone.tokenizer.convert_ids_to_tokens(tokens) == ["[gMASK]", "<sop>", "<|user|>", "Ċ"]
 
 
+def _messages(chat: ChatTemplate, turns: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    """Messages as each kind of model takes them: plain strings, or lists of items."""
+    listed = chat.image_token is not None
+    return [{"role": role, "content": [{"type": "text", "text": text}] if listed else text} for role, text in turns]
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_splitting_and_filling_equals_the_template_itself(load: Load, name: str) -> None:
     chat = load(name).chat
     words = ["You are brief.", "One. ", "Two. ", "Why?"]
     turns = [Turn("system", (TEXT,)), Turn("user", (TEXT, TEXT, TEXT))]
     filled = "".join(p.text if isinstance(p, Fixed) else words[p.part] for p in chat.split(turns))
-    messages = [{"role": "system", "content": words[0]}, {"role": "user", "content": "".join(words[1:])}]
+    messages = _messages(chat, [("system", words[0]), ("user", "".join(words[1:]))])
     expected = chat.tokenizer.apply_chat_template(
         messages, chat_template=chat.source, tokenize=False, add_generation_prompt=True, **chat.options
     )
@@ -110,10 +118,7 @@ def test_what_follows_an_answer(load: Load, name: str) -> None:
     pieces = chat.joint((TEXT,))
     assert [piece.part for piece in pieces if isinstance(piece, Slot)] == [0]
     written = "".join(piece.text if isinstance(piece, Fixed) else "Why?" for piece in pieces)
-    turns = [("user", "Who?"), ("assistant", "Tomas."), ("user", "Why?")]
-    messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in turns]
-    if chat.image_token is None:
-        messages = [{"role": role, "content": text} for role, text in turns]
+    messages = _messages(chat, [("user", "Who?"), ("assistant", "Tomas."), ("user", "Why?")])
     whole = chat.tokenizer.apply_chat_template(
         messages, chat_template=chat.source, tokenize=False, add_generation_prompt=True, **chat.options
     )

@@ -8,6 +8,7 @@ import torch
 from conftest import Load
 from conversations import DOCUMENTS, QUESTION
 from kvbind import Engine, Sampling
+from kvbind.errors import MethodError
 from kvbind.steps.decode import sample
 
 IDS = [document.id for document in DOCUMENTS]
@@ -67,3 +68,36 @@ def test_an_answer_ends_with_the_models_window(engine: Engine) -> None:
     answer = engine.ask(QUESTION, IDS[2:], sampling=Sampling(max_tokens=100_000))
     assert answer.finish == "window"
     assert sum(answer.tokens.values()) == backbone.window + 1
+
+
+def test_a_stop_string_leaves_nothing_in_the_conversation(engine: Engine) -> None:
+    whole = engine.ask(QUESTION, IDS, sampling=Sampling(max_tokens=40)).text
+    chat = engine.chat()
+    answer = chat.ask(QUESTION, IDS, sampling=Sampling(max_tokens=40, stop=(whole[10:16],)))
+    rows = chat.turn.layout.rows
+    assert chat.context.size + len(chat.pending) == rows + len(answer.ids)
+    assert chat.context.position - chat.turn.layout.end == chat.context.size - rows
+    assert answer.text.startswith(engine.backbone.tokenizer.decode(answer.ids))
+    pending = list(chat.pending)
+    chat.ask("Why?", sampling=Sampling(max_tokens=1))
+    assert chat.turn.layout.ids[: len(pending)].tolist() == pending
+    assert chat.turn.layout.segments[0].start == rows + len(answer.ids) - len(pending)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"temperature": -1.0}, "temperature=-1.0: give 0"),
+        ({"temperature": float("nan")}, "temperature=nan"),
+        ({"temperature": 1e-40}, "temperature"),
+        ({"top_p": 0.0}, "top_p=0.0"),
+        ({"top_p": 1.5}, "top_p=1.5"),
+        ({"max_tokens": -1}, "max_tokens=-1"),
+        ({"stop": "storm"}, "stop='storm': give a tuple"),
+        ({"stop": ("",)}, "none of them empty"),
+    ],
+)
+def test_sampling_that_makes_no_sense(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(MethodError) as caught:
+        Sampling(**wrong)
+    assert message in str(caught.value)

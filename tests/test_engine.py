@@ -13,7 +13,7 @@ from conftest import Load
 from conversations import CARD, DOCUMENTS, QUESTION, SHOWN, SIMPLE, Request, isolated_mask, native_logits, spelled
 from kvbind import Bank, Doc, Document, Engine, Message, Page, Sampling, Text
 from kvbind.bank import content_key
-from kvbind.errors import BankError, DocumentError, MethodError, ModelError, PromptTooLongError
+from kvbind.errors import BankError, DocumentError, MethodError, ModelError, PromptTooLongError, RenderError
 from kvbind.models import Context
 from kvbind.steps import decode as decode_step
 from kvbind.steps.layout import Layout, Segment
@@ -365,3 +365,132 @@ def test_the_native_head_is_computed_once_per_bank(load: Load, tmp_path: Path, m
     monkeypatch.undo()
     second.ask(QUESTION, IDS, system="Be brief.", sampling=SHORT)
     assert len(list((tmp_path / "bank" / "passages").rglob("*.safetensors"))) == 4, "requests' own heads are not kept"
+
+
+# What a careless caller or a bad document must not do
+
+
+def test_one_bad_document_costs_no_other(load: Load) -> None:
+    """Those before it are compiled and stay usable; it is named, and does not enter the bank."""
+    engine = Engine(load("qwen2"))
+    bad = Document("bad", "word " * engine.backbone.window)
+    with pytest.raises(PromptTooLongError, match="document bad takes"):
+        engine.compile([*DOCUMENTS[:2], bad, DOCUMENTS[2]], "template")
+    assert [info.passages for info in engine.bank.documents()] == [1, 1]
+    assert {source.state for source in engine.ask(QUESTION, sampling=SHORT).sources} == {"hit"}
+
+
+def test_a_page_with_nothing_to_draw_is_named(load: Load) -> None:
+    engine = Engine(load("glm4v"), page=CARD)
+    with pytest.raises(RenderError, match="document blank"):
+        engine.compile([DOCUMENTS[0], Document("blank", "\u200b\u00ad"), DOCUMENTS[1]], "template:dpi=72")
+    assert [info.id for info in engine.bank.documents()] == [DOCUMENTS[0].id]
+    with pytest.raises(RenderError, match="document blank"):
+        engine.ask(QUESTION, [Document("blank", "\u200b")], method="full:dpi=72")
+
+
+@pytest.mark.parametrize("text", ["", " \n", "half \ud800 a character"])
+def test_texts_that_cannot_be_documents(load: Load, text: str) -> None:
+    engine = Engine(load("qwen2"))
+    for act in (engine.add, lambda document: engine.compile([document]), lambda d: engine.ask(QUESTION, [d])):
+        with pytest.raises(DocumentError, match="'odd'"):
+            act(Document("odd", text))
+    assert engine.bank.documents() == []
+
+
+def test_documents_of_one_text_share_a_passage(load: Load) -> None:
+    engine = Engine(load("qwen2"))
+    twin = Document("twin", DOCUMENTS[0].text)
+    report = engine.compile([DOCUMENTS[0], twin, DOCUMENTS[1]], "template")
+    assert (report.passages, report.compiled, report.skipped) == (3, 2, 1)
+    engine.bank.remove(DOCUMENTS[0].id)
+    assert engine.ask(QUESTION, ["twin"], sampling=SHORT).sources[0].state == "hit"
+    engine.add(DOCUMENTS[0])
+    assert engine.ask(QUESTION, [DOCUMENTS[0].id], sampling=SHORT).sources[0].state == "hit"
+    engine.bank.remove("twin")
+    assert engine.ask(QUESTION, [DOCUMENTS[0].id], sampling=SHORT).sources[0].state == "hit"
+    engine.bank.remove(DOCUMENTS[0].id)
+    assert engine.bank.stats().passages == 1
+
+
+def test_a_replaced_document_is_reported(load: Load) -> None:
+    engine = Engine(load("qwen2"))
+    assert engine.compile(DOCUMENTS).replaced == ()
+    assert engine.compile([*DOCUMENTS[:2], Document("dogs", "Three dogs.")]).replaced == ("dogs",)
+    assert engine.compile([Document("dogs", "Three dogs.")]).replaced == ()
+
+
+def test_characters_a_font_lacks_are_reported_when_asking(load: Load) -> None:
+    engine = Engine(load("glm4v"), page=CARD)
+    documents = [Document("tibet", "a ཀ b ཁ ཀ"), DOCUMENTS[0]]
+    for method in ("full:dpi=72", "qv-pic"):
+        answer = engine.ask(QUESTION, documents, method=method, sampling=SHORT)
+        assert answer.missing_characters == {"tibet": "ཀཁ"}
+    assert engine.ask(QUESTION, documents, method="qv-pic", sampling=SHORT).missing_characters == {}
+
+
+def test_system_prompts_are_never_dropped(load: Load) -> None:
+    engine = make_engine(load)
+    messages = [Message("user", [Doc("pier"), QUESTION])]
+    chats = [engine.chat(system="Be brief."), engine.chat(), engine.chat()]
+    chats[0].ask(messages, sampling=SHORT)
+    chats[1].ask([Message("system", "Be brief."), *messages], sampling=SHORT)
+    chats[2].ask(messages, sampling=SHORT)
+    ids = [chat.turn.layout.ids.tolist() for chat in chats]
+    assert ids[0] == ids[1] != ids[2]
+    with pytest.raises(MethodError, match="two system prompts"):
+        engine.ask([Message("system", "Be long."), *messages], system="Be brief.")
+
+
+def test_a_messages_content_may_be_one_text(load: Load) -> None:
+    engine = make_engine(load)
+    chats = [engine.chat(), engine.chat()]
+    chats[0].ask([Message("user", QUESTION)], sampling=SHORT)
+    chats[1].ask([Message("user", [QUESTION])], sampling=SHORT)
+    assert torch.equal(chats[0].turn.layout.ids, chats[1].turn.layout.ids)
+
+
+def test_malformed_requests_are_named(load: Load) -> None:
+    engine = make_engine(load)
+    with pytest.raises(MethodError, match=r"documents='pier': give a list of ids, \['pier'\]"):
+        engine.ask(QUESTION, "pier")
+    with pytest.raises(MethodError, match="last message must be the user's"):
+        engine.ask([])
+    with pytest.raises(MethodError, match="last message must be the user's"):
+        engine.ask([Message("user", QUESTION), Message("assistant", "Tomas.")])
+    with pytest.raises(DocumentError, match="the user's message holds half a character"):
+        engine.ask("Who\ud800?", IDS)
+
+
+def test_earlier_turns_may_be_given(load: Load) -> None:
+    """Documents in two user turns, with an answer between them."""
+    engine = make_engine(load)
+    messages = [
+        Message("user", [Doc("pier"), "Who was the keeper?"]),
+        Message("assistant", "Margaret Ellis."),
+        Message("user", [Doc("storm"), QUESTION]),
+    ]
+    chat = engine.chat()
+    answer = chat.ask(messages, sampling=SHORT)
+    assert [source.document for source in answer.sources] == ["pier", "storm"]
+    text = engine.backbone.tokenizer.decode(chat.turn.layout.ids)
+    assert text.index("1874") < text.index("Margaret Ellis.<") < text.index("harbour master")
+
+
+def test_two_engines_register_in_one_bank(load: Load, tmp_path: Path) -> None:
+    banks = [Bank.open(tmp_path / "bank") for _ in range(2)]
+    engines = [Engine(load(name), bank, source=name) for name, bank in zip(("qwen2", "qwen3"), banks, strict=True)]
+    for engine in engines:
+        engine.compile(DOCUMENTS, "template")
+    for engine in engines:
+        assert {source.state for source in engine.ask(QUESTION, IDS, sampling=SHORT).sources} == {"hit"}
+
+
+def test_retrieval_sees_what_another_process_added(load: Load, tmp_path: Path) -> None:
+    here, there = (Engine(load("qwen2"), Bank.open(tmp_path / "bank")) for _ in range(2))
+    here.compile(DOCUMENTS[:1])
+    assert [doc.id for doc in here.retrieve("storm on Tuesday", 1)] == ["pier"]
+    there.compile(DOCUMENTS)
+    assert [doc.id for doc in here.retrieve("storm on Tuesday", 1)] == ["storm"]
+    there.bank.remove("storm")
+    assert [doc.id for doc in here.retrieve("storm on Tuesday", 3)] != ["storm"]

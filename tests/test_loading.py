@@ -148,3 +148,30 @@ def test_every_error_is_of_one_tree() -> None:
 
     found = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
     assert all(issubclass(error, KvbindError) for error in found)
+
+
+def test_named_templates_take_the_default(models: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(models("llama"), tmp_path / "named")
+    source = (folder / "chat_template.jinja").read_text()
+    (folder / "chat_template.jinja").unlink()
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    named = [{"name": "default", "template": source}, {"name": "tool_use", "template": "tools"}]
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": named}))
+    assert load_backbone(folder).chat.source == source
+    named = [{"name": "tool_use", "template": "tools"}]
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": named}))
+    with pytest.raises(ModelError, match="no chat template to go by"):
+        load_backbone(folder)
+
+
+def test_a_vision_model_needs_its_template(models: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(models("paddleocr_vl"), tmp_path / "bare")
+    (folder / "chat_template.jinja").unlink()
+    with pytest.raises(ModelError, match=r"add a chat_template\.jinja"):
+        load_backbone(folder)
+
+
+def test_weights_that_share_memory_are_told_apart() -> None:
+    base = torch.arange(8.0)
+    assert weights_digest({"a": base[:4], "b": base[:6]}) != weights_digest({"a": base[:4], "b": base[:7]})
+    assert weights_digest({"a": torch.empty(0, 3), "b": base}) != weights_digest({"a": torch.empty(0, 4), "b": base})

@@ -14,13 +14,11 @@ _SHOW_IN_ORDER = r"""
     {%- endif -%}
 {%- endmacro -%}
 """
+# These families' templates know lists only: of a plain string they write nothing, whoever speaks.
 _SHOW_IMAGES_FIRST = r"""
 {%- macro show(content) -%}
-    {%- if content is string -%}{{ BEFORE + content }}
-    {%- else -%}
-        {%- for item in content if item.type == 'image' -%}{{ IMAGE }}{%- endfor -%}
-        {%- for item in content if item.type != 'image' -%}{{ BEFORE + item.text }}{%- endfor -%}
-    {%- endif -%}
+    {%- for item in content if item.type == 'image' -%}{{ IMAGE }}{%- endfor -%}
+    {%- for item in content if item.type == 'text' -%}{{ BEFORE + item.text }}{%- endfor -%}
 {%- endmacro -%}
 """
 

@@ -1,7 +1,7 @@
 """What comes back from asking."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kvbind.steps.decode import Finish
@@ -32,7 +32,8 @@ class Answer:
     """An answer, how long each step took (seconds), and what was reused.
 
     `tokens` counts rows: `head`, `reused`, `compiled` (missing from the bank, compiled within this request), `fresh`
-    (computed for this request alone) and `generated`. `ttft` is plan + fetch + stitch + read.
+    (computed for this request alone) and `generated`. `ttft` is plan + fetch + stitch + read. `missing_characters` is
+    what the font could not draw of the pages drawn within this request, by document.
     """
 
     text: str
@@ -43,6 +44,7 @@ class Answer:
     seconds: Mapping[str, float]
     tokens: Mapping[str, int]
     sources: tuple[Source, ...]
+    missing_characters: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.text

@@ -20,7 +20,7 @@ from kvbind.steps.library import Library
 from kvbind.steps.plan import Message, Plan, make_plan
 from kvbind.steps.read import keep, prefill, read_fresh
 from kvbind.steps.stitch import stitch
-from kvbind.types import Doc, Document
+from kvbind.types import Doc, Document, Page
 
 # Room behind a prompt for an answer, so that decoding seldom has to grow the buffers.
 ANSWER_ROWS = 256
@@ -72,6 +72,7 @@ class Chat:
         watch = Stopwatch(self.library.backbone.device)
         for document in documents or ():
             if isinstance(document, Document):
+                self.library.check(document, self.method.representations)
                 self.add(document)
         with self._whole_turn():
             with watch.step("plan"):
@@ -83,7 +84,8 @@ class Chat:
                 generation = decode(self.library.backbone, self.context, turn.logits, sampling or Sampling(), on_text)
             shares = attention_shares(self.library.backbone, self.context, turn.layout) if explain else None
         self.pending, self.turn = generation.pending, turn
-        return _answer(self.method, turn, generation, watch, shares)
+        answer = _answer(self.method, turn, generation, watch, shares)
+        return replace(answer, missing_characters=self._undrawable(turn))
 
     @contextmanager
     def _whole_turn(self) -> Iterator[None]:
@@ -103,17 +105,30 @@ class Chat:
     ) -> list[Message]:
         first = self.context is None
         if not isinstance(question, str):
-            if documents is not None or not first:
-                raise MethodError("messages hold their own documents and start a conversation: give one or the other")
-            return list(question)
+            return self._given(question, documents)
         if not question.strip():
             raise MethodError("the question is empty: ask something")
+        if isinstance(documents, str):
+            raise MethodError(f"documents={documents!r}: give a list of ids, [{documents!r}]")
         if documents is None:
             docs = self.retrieve(question, top_k) if first else []
         else:
             docs = [Doc(document if isinstance(document, str) else document.id) for document in documents]
-        user = Message("user", [*docs, question])
-        return [Message("system", [self.system]), user] if self.system and first else [user]
+        return self._with_system([Message("user", [*docs, question])])
+
+    def _given(self, messages: Sequence[Message], documents: Sequence[str | Document] | None) -> list[Message]:
+        if documents is not None or self.context is not None:
+            raise MethodError("messages hold their own documents and start a conversation: give one or the other")
+        if not messages or messages[-1].role != "user":
+            raise MethodError("the last message must be the user's: add one to ask with")
+        if self.system and any(message.role == "system" for message in messages):
+            raise MethodError("there are two system prompts, system= and a message's: give one of them")
+        return self._with_system(messages)
+
+    def _with_system(self, messages: Sequence[Message]) -> list[Message]:
+        if self.system and self.context is None:
+            return [Message("system", self.system), *messages]
+        return list(messages)
 
     def _reuse(self, plan: Plan, watch: Stopwatch) -> Turn:
         """Passages from the bank, stitched; only what is new in this turn is computed."""
@@ -122,7 +137,7 @@ class Chat:
             passages, hits = fetch(library, plan.choices, self.method)
         with watch.step("stitch"):
             layout = self._lay_out(plan, passages)
-            context = self._context(layout)
+            context = self._context(layout.rows)
             heads = layout.of_kind("head")
             head = library.head(heads[0].ids) if heads else None
             stitch(library.backbone, context, layout, head, passages)
@@ -144,8 +159,18 @@ class Chat:
         else:
             with watch.step("read"):
                 logits, cache = prefill(backbone, layout)
-            keep(self._context(layout), layout, cache)
+            keep(self._context(layout.rows), layout, cache)
         return Turn(plan, layout, ["fresh"] * len(encodings), logits)
+
+    def _undrawable(self, turn: Turn) -> dict[str, str]:
+        """What the font lacks of the pages that this turn drew."""
+        missing: dict[str, str] = {}
+        for choice, state in zip(turn.plan.choices, turn.states, strict=True):
+            if isinstance(choice.representation, Page) and state != "hit":
+                found = self.library.renderer(choice.representation.spec).missing(choice.chunk.text)
+                known = missing.get(choice.chunk.document_id, "")
+                missing[choice.chunk.document_id] = "".join(dict.fromkeys(known + found))
+        return {document: characters for document, characters in missing.items() if characters}
 
     def _lay_out(self, plan: Plan, chunks: Sequence[Content]) -> Layout:
         backbone, context = self.library.backbone, self.context
@@ -164,9 +189,9 @@ class Chat:
             )
         return layout
 
-    def _context(self, layout: Layout) -> Context:
+    def _context(self, rows: int) -> Context:
         if self.context is None:
-            self.context = self.library.backbone.context(layout.rows + ANSWER_ROWS)
+            self.context = self.library.backbone.context(rows + ANSWER_ROWS)
         return self.context
 
 

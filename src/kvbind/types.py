@@ -12,6 +12,10 @@ from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
+from kvbind.errors import RenderError
+
+DPI_RANGE = (24, 600)
+
 
 def text_digest(text: str) -> str:
     """SHA-256 of a text, in hexadecimal."""
@@ -70,10 +74,14 @@ class Text:
 
 @dataclass(frozen=True)
 class Page:
-    """A document shown as page images of `dpi` dots per inch."""
+    """A document shown as page images of `dpi` dots per inch, 24 to 600; RenderError else."""
 
     dpi: int
     spec: PageSpec = PageSpec()
+
+    def __post_init__(self) -> None:
+        if not DPI_RANGE[0] <= self.dpi <= DPI_RANGE[1]:
+            raise RenderError(f"dpi {self.dpi}: choose from {DPI_RANGE[0]} to {DPI_RANGE[1]}")
 
 
 Representation = Text | Page

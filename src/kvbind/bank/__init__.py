@@ -2,10 +2,10 @@
 
 from kvbind.bank.audit import BankStats
 from kvbind.bank.bank import Bank
-from kvbind.bank.catalogue import DocumentInfo
-from kvbind.bank.codec import LayeredKV
+from kvbind.bank.catalogue import DocumentInfo, checked_text
 from kvbind.bank.keys import FORMAT, content_key
-from kvbind.bank.store import DirectoryStore, MemoryStore, Record, Store
+from kvbind.bank.memory import MemoryStore
+from kvbind.bank.store import DirectoryStore, Record, Store
 
 __all__ = [
     "FORMAT",
@@ -13,9 +13,9 @@ __all__ = [
     "BankStats",
     "DirectoryStore",
     "DocumentInfo",
-    "LayeredKV",
     "MemoryStore",
     "Record",
     "Store",
+    "checked_text",
     "content_key",
 ]

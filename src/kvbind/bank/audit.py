@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kvbind.bank.catalogue import Catalogue
 from kvbind.bank.codec import read_passage
+from kvbind.bank.passages import Passages
 from kvbind.bank.store import Store
 from kvbind.errors import DamagedRecordError
 
@@ -29,8 +30,9 @@ class BankStats:
     orphans: int
 
 
-def stats(store: Store, catalogue: Catalogue, hot_bytes: int, hits: int, misses: int, damaged: int) -> BankStats:
+def stats(passages: Passages, catalogue: Catalogue) -> BankStats:
     """Count records and links; reads no record."""
+    store = passages.store
     sizes = {key: store.size(key) or 0 for key in store.keys()}  # noqa: SIM118
     linked, heads = catalogue.linked(), catalogue.heads()
     return BankStats(
@@ -38,22 +40,18 @@ def stats(store: Store, catalogue: Catalogue, hot_bytes: int, hits: int, misses:
         passages=len(sizes.keys() - heads),
         rows=sum(linked.values()),
         bytes=sum(sizes.values()),
-        hot_bytes=hot_bytes,
-        hits=hits,
-        misses=misses,
-        damaged=damaged,
+        hot_bytes=passages.hot.bytes,
+        hits=passages.hits,
+        misses=passages.misses,
+        damaged=len(passages.damage),
         quarantined=len(store.quarantined()),
         orphans=len(sizes.keys() - linked.keys() - heads),
     )
 
 
-def verify(
-    store: Store,
-    catalogue: Catalogue,
-    put_aside: Callable[[str, DamagedRecordError], None],
-    progress: Callable[[int, int], None] | None,
-) -> list[str]:
+def verify(passages: Passages, catalogue: Catalogue, progress: Callable[[int, int], None] | None) -> list[str]:
     """Read every record; returns a line for each damaged, orphan or missing one."""
+    store = passages.store
     lines = [
         f"the catalogue is damaged ({line}): delete it and compile the documents again" for line in catalogue.check()
     ]
@@ -64,7 +62,7 @@ def verify(
         try:
             _read(store, key)
         except DamagedRecordError as error:
-            put_aside(key, error)
+            passages.put_aside(key, error)
             lines.append(f"{error}{_owners(catalogue, key)}")
         else:
             # Asked again: it may have been linked since, or have been dropped with its document.

@@ -1,34 +1,18 @@
-"""What the bank knows besides records: documents, which passages are theirs, vectors and settings."""
+"""What the bank knows besides records: documents, and which passages are theirs."""
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from kvbind.bank.database import Database
+from kvbind.bank.database import Database, to_json
 from kvbind.bank.keys import FORMAT
-from kvbind.errors import BankError, DocumentError, KvbindError
+from kvbind.bank.schema import SCHEMA, TEXT_TABLES
+from kvbind.errors import DocumentError
 from kvbind.types import Chunk, Document, text_digest
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS documents (
-    id TEXT PRIMARY KEY, version INTEGER NOT NULL, digest TEXT NOT NULL, text BLOB NOT NULL,
-    characters INTEGER NOT NULL, metadata TEXT NOT NULL, added_at REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS links (
-    document_id TEXT NOT NULL, version INTEGER NOT NULL, chunk INTEGER NOT NULL, representation TEXT NOT NULL,
-    write TEXT NOT NULL, key TEXT NOT NULL, text_digest TEXT NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    PRIMARY KEY (document_id, version, chunk, representation, write, key)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS links_by_key ON links (key);
-CREATE TABLE IF NOT EXISTS vectors (
-    text_digest TEXT NOT NULL, embedder TEXT NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (text_digest, embedder)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS heads (key TEXT PRIMARY KEY, rows INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
-"""
-_PLACE = "document_id = ? AND version = ? AND chunk = ? AND representation = ? AND write = ? AND key = ?"
+_PLACE = "key = ? AND document_id = ? AND chunk = ? AND representation = ? AND write = ?"
 
 
 @dataclass(frozen=True)
@@ -46,28 +30,32 @@ class DocumentInfo:
 
 
 class Catalogue:
-    """The bank's tables, in the file `path` or in ":memory:". Every method raises BankError if SQLite cannot go on."""
+    """Documents and links, in a file or in ":memory:". Every method raises BankError if SQLite cannot go on."""
 
     def __init__(self, path: str) -> None:
-        self._database = Database(path, _SCHEMA, FORMAT)
-        self.transaction = self._database.transaction
-        self.close = self._database.close
-        self._rows = self._database.rows
+        self.database = Database(path, SCHEMA, FORMAT)
+        self.transaction = self.database.transaction
+        self.close = self.database.close
+        self._rows = self.database.rows
 
-    def put_document(self, document: Document) -> tuple[int, list[str]]:
-        """Store a document; returns its version, and the keys that only an earlier version was linked to."""
-        metadata = _json(document.metadata, f"the metadata of document {document.id!r}", DocumentError)
-        text = document.text.encode("utf-8", "surrogatepass")
+    def put_document(self, document: Document) -> tuple[int, list[str] | None]:
+        """Store a document; returns its version, and the keys that only an earlier version was linked to.
+
+        None in place of the keys says that this very text was there. Raises DocumentError for an empty id or text, and
+        for what is not Unicode or JSON.
+        """
+        text, digest = checked_text(document), document.digest
+        metadata = to_json(document.metadata, f"the metadata of document {document.id!r}", DocumentError)
         with self.transaction():
             found = self._rows("SELECT version, digest FROM documents WHERE id = ?", [document.id])
-            version, digest = found[0] if found else (0, None)
-            if digest == document.digest:
+            version, before = found[0] if found else (0, None)
+            if before == digest:
                 self._rows("UPDATE documents SET metadata = ? WHERE id = ?", [metadata, document.id])
-                return int(version), []
+                return int(version), None
             stale = self.remove(document.id) if found else []
             self._rows(
                 "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [document.id, version + 1, document.digest, text, len(document.text), metadata, time.time()],
+                [document.id, version + 1, digest, text, len(document.text), metadata, time.time()],
             )
             return int(version) + 1, stale
 
@@ -77,7 +65,15 @@ class Catalogue:
         if not found:
             return None
         text, metadata = found[0]
-        return Document(document_id, text.decode("utf-8", "surrogatepass"), json.loads(metadata))
+        return Document(document_id, text.decode("utf-8"), json.loads(metadata))
+
+    def has_document(self, document_id: str) -> bool:
+        """Whether there is a document of that id."""
+        return bool(self._rows("SELECT 1 FROM documents WHERE id = ?", [document_id]))
+
+    def document_digests(self) -> list[tuple[str, str]]:
+        """The id and text digest of every document, sorted by id."""
+        return self._rows("SELECT id, digest FROM documents ORDER BY id")
 
     def document_ids(self) -> list[str]:
         """The ids of all documents, sorted."""
@@ -96,38 +92,64 @@ class Catalogue:
     def remove(self, document_id: str) -> list[str]:
         """Forget a document; returns the keys that no other document is linked to."""
         with self.transaction():
-            found = self._rows("SELECT DISTINCT key FROM links WHERE document_id = ?", [document_id])
+            keys = self._rows("SELECT DISTINCT key FROM links WHERE document_id = ?", [document_id])
+            texts = self._rows(
+                "SELECT digest FROM documents WHERE id = ? UNION SELECT text_digest FROM links WHERE document_id = ?",
+                [document_id, document_id],
+            )
             self._rows("DELETE FROM links WHERE document_id = ?", [document_id])
             self._rows("DELETE FROM documents WHERE id = ?", [document_id])
-            self._rows(
-                "DELETE FROM vectors WHERE text_digest NOT IN "
-                "(SELECT digest FROM documents UNION SELECT text_digest FROM links)"
-            )
-            return [key for (key,) in found if not self.linked_by(key)]
+            for (digest,) in texts:
+                self._forget_text(digest)
+            return [key for (key,) in keys if not self.linked_by(key)]
 
-    def link(self, key: str, chunk: Chunk, representation: str, write: str, rows: int, size: int) -> bool:
-        """Say that a chunk of a document's current version is compiled under `key`; false if that was known.
+    def _forget_text(self, digest: str) -> None:
+        owners = "SELECT 1 FROM documents WHERE digest = ? UNION ALL SELECT 1 FROM links WHERE text_digest = ? LIMIT 1"
+        if not self._rows(owners, [digest, digest]):
+            for table in TEXT_TABLES:
+                self._rows(f"DELETE FROM {table} WHERE text_digest = ?", [digest])
 
-        Raises DocumentError where the document is unknown.
+    def sweep(self) -> None:
+        """Forget what was computed about texts that no document or link has; reads whole tables."""
+        with self.transaction():
+            for table in TEXT_TABLES:
+                self._rows(
+                    f"DELETE FROM {table} WHERE text_digest NOT IN "
+                    "(SELECT digest FROM documents UNION SELECT text_digest FROM links)"
+                )
+
+    def link(
+        self, key: str, chunk: Chunk, representation: str, write: str, rows: int, size: int
+    ) -> Literal["new", "known", "stale"]:
+        """Say that a chunk of a document's current version is compiled under `key`.
+
+        A chunk that was cut from another version is "stale", and not linked. Raises DocumentError where the document
+        is unknown.
         """
         with self.transaction():
-            found = self._rows("SELECT version FROM documents WHERE id = ?", [chunk.document_id])
+            found = self._rows("SELECT version, digest FROM documents WHERE id = ?", [chunk.document_id])
             if not found:
                 raise DocumentError(f"no document {chunk.document_id!r} in the bank: put the document first")
-            place = [chunk.document_id, found[0][0], chunk.index, representation, write, key]
-            if self._rows(f"SELECT 1 FROM links WHERE {_PLACE}", place):
-                return False
+            version, digest = found[0]
+            if chunk.document_digest not in ("", digest):
+                return "stale"
+            if self.is_linked(key, chunk, representation, write):
+                return "known"
+            place = [chunk.document_id, version, chunk.index, representation, write, key]
             self._rows(
                 "INSERT INTO links VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [*place, text_digest(chunk.text), rows, size]
             )
-            return True
+            return "new"
+
+    def is_linked(self, key: str, chunk: Chunk, representation: str, write: str) -> bool:
+        """Whether a chunk of the document's current version is compiled under `key`: earlier ones have no links."""
+        place = [key, chunk.document_id, chunk.index, representation, write]
+        return bool(self._rows(f"SELECT 1 FROM links WHERE {_PLACE}", place))
 
     def unlink(self, key: str, chunk: Chunk, representation: str, write: str) -> None:
         """Take back one link."""
-        self._rows(
-            "DELETE FROM links WHERE key = ? AND document_id = ? AND chunk = ? AND representation = ? AND write = ?",
-            [key, chunk.document_id, chunk.index, representation, write],
-        )
+        place = [key, chunk.document_id, chunk.index, representation, write]
+        self._rows(f"DELETE FROM links WHERE {_PLACE}", place)
 
     def set_bytes(self, key: str, size: int) -> None:
         """Note how many bytes a passage takes."""
@@ -149,36 +171,6 @@ class Catalogue:
         """The ids of the documents that a passage belongs to."""
         return [i for (i,) in self._rows("SELECT DISTINCT document_id FROM links WHERE key = ? ORDER BY 1", [key])]
 
-    def vectors(self, digests: Iterable[str], embedder: str) -> list[bytes | None]:
-        """The stored vector of each text, as float32 bytes."""
-        statement = "SELECT vector FROM vectors WHERE text_digest = ? AND embedder = ?"
-        found = (self._rows(statement, [digest, embedder]) for digest in digests)
-        return [rows[0][0] if rows else None for rows in found]
-
-    def document_vectors(self, embedder: str) -> list[tuple[str, str, bytes | None]]:
-        """Every document's id, text digest and vector, sorted by id."""
-        return self._rows(
-            "SELECT id, digest, vector FROM documents LEFT JOIN vectors ON text_digest = digest AND embedder = ? "
-            "ORDER BY id",
-            [embedder],
-        )
-
-    def put_vectors(self, digests: Iterable[str], embedder: str, vectors: Iterable[bytes]) -> None:
-        """Store one vector for each text."""
-        with self.transaction():
-            for digest, vector in zip(digests, vectors, strict=True):
-                self._rows("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", [digest, embedder, vector])
-
-    def setting(self, name: str, default: Any) -> Any:
-        """A setting's value, or `default`."""
-        found = self._rows("SELECT value FROM settings WHERE key = ?", [name])
-        return json.loads(found[0][0]) if found else default
-
-    def put_setting(self, name: str, value: Any) -> None:
-        """Store a setting, which must be JSON."""
-        text = _json(value, f"the setting {name!r}", BankError)
-        self._rows("INSERT OR REPLACE INTO settings VALUES (?, ?)", [name, text])
-
     def check(self) -> list[str]:
         """What SQLite finds wrong with the file, in lines."""
         return [line for (line,) in self._rows("PRAGMA quick_check") if line != "ok"]
@@ -188,8 +180,19 @@ class Catalogue:
         self._rows("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _json(value: Any, what: str, error_type: type[KvbindError]) -> str:
+def checked_text(document: Document) -> bytes:
+    """The document's text in UTF-8; raises DocumentError if it cannot be kept."""
+    name = f"document {document.id!r}"
+    if not document.id:
+        raise DocumentError(f"{name} has an empty id: give it one")
+    if not document.text.strip():
+        raise DocumentError(f"{name} has no text: leave it out, or give it some")
     try:
-        return json.dumps(dict(value) if isinstance(value, Mapping) else value)
-    except (TypeError, ValueError) as error:
-        raise error_type(f"{what} is not JSON ({error}): use strings, numbers, lists and mappings") from error
+        document.id.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DocumentError(f"{name} has an id that is not valid Unicode ({error.reason}): rename it") from error
+    try:
+        return document.text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        where = f"character {error.start}: {error.reason}"
+        raise DocumentError(f"{name} is not valid Unicode ({where}): decode its source again, or replace it") from error

@@ -1,45 +1,44 @@
 """A passage as the tensors and strings of one record, and back."""
 
-from dataclasses import dataclass
-
+import torch
 from torch import Tensor
 
 from kvbind.bank.keys import FORMAT
 from kvbind.bank.recordfile import damaged
 from kvbind.bank.store import Record
 from kvbind.errors import BankError
-from kvbind.types import Passage
+from kvbind.types import KV, Passage, StackedKV
 
 
-@dataclass(frozen=True)
-class LayeredKV:
-    """Keys and values of each layer, (H, T, D) each, in tensors of their own."""
+def _stacked(kv: KV) -> tuple[Tensor, Tensor]:
+    if isinstance(kv, StackedKV):
+        return kv.keys, kv.values
+    layers = range(kv.layers)
+    return torch.stack([kv.k(layer) for layer in layers]), torch.stack([kv.v(layer) for layer in layers])
 
-    keys: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
 
-    @property
-    def layers(self) -> int:
-        """How many layers there are."""
-        return len(self.keys)
-
-    def k(self, layer: int) -> Tensor:
-        """Keys (H, T, D) of one layer."""
-        return self.keys[layer]
-
-    def v(self, layer: int) -> Tensor:
-        """Values (H, T, D) of one layer."""
-        return self.values[layer]
+def _fault(ids: Tensor, keys: Tensor, values: Tensor) -> str | None:
+    """What is wrong with the shapes of a passage's tensors, if anything."""
+    if keys.ndim != 4 or keys.shape != values.shape:
+        shapes = f"{tuple(keys.shape)} and {tuple(values.shape)}"
+        return f"its keys and values must be (L, H, T, D) alike, and are {shapes}"
+    if not keys.shape[0]:
+        return "it has no layers"
+    if ids.shape != keys.shape[2:3]:
+        return f"it has {keys.shape[2]} rows of keys and values for token ids {tuple(ids.shape)}"
+    return None
 
 
 def passage_tensors(passage: Passage) -> dict[str, Tensor]:
-    """ "ids", "positions", "k.<layer>" and "v.<layer>" (H, T, D), and "x.<name>" for each extra."""
-    tensors = {"ids": passage.ids, "positions": passage.positions}
+    """ "ids" (T,), "positions" (A, T), "k" and "v" (L, H, T, D), and "x.<name>" for each extra."""
     if not passage.kv.layers:
         raise BankError(f"passage {passage.key} has no layers: compile it again")
-    for layer in range(passage.kv.layers):
-        tensors[f"k.{layer}"], tensors[f"v.{layer}"] = passage.kv.k(layer), passage.kv.v(layer)
-    return tensors | {f"x.{name}": tensor for name, tensor in passage.extras.items()}
+    keys, values = _stacked(passage.kv)
+    fault = _fault(passage.ids, keys, values)
+    if fault is not None:
+        raise BankError(f"passage {passage.key} cannot be stored ({fault}): compile it again")
+    extras = {f"x.{name}": tensor for name, tensor in passage.extras.items()}
+    return {"ids": passage.ids, "positions": passage.positions, "k": keys, "v": values, **extras}
 
 
 def passage_meta(passage: Passage) -> dict[str, str]:
@@ -59,16 +58,13 @@ def read_passage(record: Record) -> Passage:
     meta = record.meta
     key = meta["key"]
     try:
-        span, origin, layers = int(meta["span"]), int(meta["origin"]), range(int(meta["layers"]))
+        span, origin = int(meta["span"]), int(meta["origin"])
     except (KeyError, ValueError) as error:
         raise damaged(key, "it does not describe a passage") from error
-    pairs = [(record.tensor(f"k.{layer}"), record.tensor(f"v.{layer}")) for layer in layers]
-    return Passage(
-        key=key,
-        ids=record.tensor("ids"),
-        positions=record.tensor("positions"),
-        span=span,
-        origin=origin,
-        kv=LayeredKV(tuple(k for k, _ in pairs), tuple(v for _, v in pairs)),
-        extras={name[2:]: record.tensor(name) for name in record.names() if name.startswith("x.")},
-    )
+    ids, positions = record.tensor("ids"), record.tensor("positions")
+    keys, values = record.tensor("k"), record.tensor("v")
+    fault = _fault(ids, keys, values)
+    if fault is not None:
+        raise damaged(key, fault)
+    extras = {name[2:]: record.tensor(name) for name in record.names() if name.startswith("x.")}
+    return Passage(key, ids, positions, span, origin, StackedKV(keys, values), extras)

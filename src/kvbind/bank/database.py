@@ -1,14 +1,15 @@
 """One SQLite file, shared by processes and threads, with errors that name the mend."""
 
+import json
 import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from kvbind.errors import BankError, DocumentError
+from kvbind.errors import BankError, DocumentError, KvbindError
 
 _BUSY_SECONDS = 60.0
 _DAMAGED = "it is damaged: delete it and compile the documents again; stored passages will be found"
@@ -21,7 +22,7 @@ _MENDS = {
 
 
 class Database:
-    """A connection to one file or to ":memory:", with the tables of `schema` at version `version`.
+    """A connection to one file or to ":memory:", with at least the tables of `schema`, at version `version`.
 
     Raises BankError when SQLite cannot go on, or when the file was written by a newer version.
     """
@@ -59,9 +60,10 @@ class Database:
                 raise BankError(
                     f"the catalogue {self.path} has format {found}, newer than this kvbind's {version}: upgrade kvbind"
                 )
+            # On every open: the file may be older than one of the tables or indexes.
+            for statement in schema.split(";"):
+                self.rows(statement)
             if found < version:
-                for statement in schema.split(";"):
-                    self.rows(statement)
                 self.rows(f"PRAGMA user_version = {version}")
 
     @contextmanager
@@ -100,3 +102,11 @@ class Database:
     def close(self) -> None:
         """Close the file; also done when the object is no longer referenced."""
         self._closer()
+
+
+def to_json(value: Any, what: str, error_type: type[KvbindError] = BankError) -> str:
+    """`value` as JSON; raises `error_type` if JSON cannot hold it."""
+    try:
+        return json.dumps(dict(value) if isinstance(value, Mapping) else value)
+    except (TypeError, ValueError) as error:
+        raise error_type(f"{what} is not JSON ({error}): use strings, numbers, lists and mappings") from error

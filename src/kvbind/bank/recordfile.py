@@ -6,14 +6,16 @@ truncates ends this one with a bus error, while a short read is merely a damaged
 
 import errno
 import json
+import math
 import os
 import threading
 import uuid
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import xxhash
 from torch import Tensor
@@ -55,6 +57,14 @@ def _bytes_of(tensor: Tensor) -> memoryview:
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
+def _slices(body: memoryview, shape: Sequence[int]) -> list[memoryview]:
+    """The parts that have a checksum each: one for each layer (dim 0) of a 4-D tensor, else the whole."""
+    if len(shape) != 4:
+        return [body]
+    size = body.nbytes // max(shape[0], 1)
+    return [body[place * size : (place + 1) * size] for place in range(shape[0])]
+
+
 def _header_checksum(header: Mapping[str, Any]) -> str:
     metadata = {name: value for name, value in header["__metadata__"].items() if name != _HEADER}
     text = json.dumps({**header, "__metadata__": metadata}, sort_keys=True, separators=(",", ":"))
@@ -67,7 +77,7 @@ def pack(key: str, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> li
     order = sorted(tensors, key=lambda name: -tensors[name].element_size())
     header: dict[str, Any] = {}
     bodies: list[Part] = []
-    checksums: dict[str, str] = {}
+    checksums: dict[str, list[str]] = {}
     end = 0
     for name in order:
         tensor = host_copy(tensors[name])
@@ -80,7 +90,7 @@ def pack(key: str, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> li
             "shape": list(tensor.shape),
             "data_offsets": [begin, end],
         }
-        checksums[name] = xxhash.xxh3_128_hexdigest(body)
+        checksums[name] = [xxhash.xxh3_128_hexdigest(part) for part in _slices(body, tensor.shape)]
         bodies.append(body)
     header["__metadata__"] = {**meta, "key": key, _CHECKSUMS: json.dumps(checksums)}
     header["__metadata__"][_HEADER] = _header_checksum(header)
@@ -116,8 +126,16 @@ def write_file(path: Path, parts: Iterable[Part]) -> int:
     return written
 
 
+def _check_entry(entry: Mapping[str, Any], checksums: Sequence[str]) -> None:
+    """ValueError where a header contradicts itself."""
+    (begin, end), shape = entry["data_offsets"], entry["shape"]
+    size = math.prod(shape) * DTYPES[entry["dtype"]].itemsize
+    if min([begin, *shape]) < 0 or end - begin != size or len(checksums) != (shape[0] if len(shape) == 4 else 1):
+        raise ValueError("the header contradicts itself")
+
+
 class RecordFile:
-    """A record on disk, open for reading; every tensor is checked after its bytes were read.
+    """A record on disk, open for reading; every tensor, or part of one, is checked after its bytes were read.
 
     The open file keeps the record readable while another process drops or replaces it. Raises
     FileNotFoundError where there is none, and DamagedRecordError when the header or length is not as written.
@@ -130,7 +148,9 @@ class RecordFile:
         self._closer = weakref.finalize(self, self._file.close)
         try:
             self._entries, metadata = self._read_header()
-            self._checksums: dict[str, str] = json.loads(metadata[_CHECKSUMS])
+            self._checksums: dict[str, list[str]] = json.loads(metadata[_CHECKSUMS])
+            for name, entry in self._entries.items():
+                _check_entry(entry, self._checksums[name])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise damaged(key, "its header cannot be read") from error
         self.meta: Mapping[str, str] = {n: v for n, v in metadata.items() if n not in (_CHECKSUMS, _HEADER)}
@@ -177,16 +197,37 @@ class RecordFile:
 
     def tensor(self, name: str) -> Tensor:
         """One tensor in memory of its own, read alone; raises DamagedRecordError."""
+        entry = self._entry(name)
+        return self._load(name, entry, entry["data_offsets"][0], entry["shape"], self._checksums[name])
+
+    def part(self, name: str, index: int) -> Tensor:
+        """One slice along dim 0 of a 4-D tensor, read and checked alone; raises DamagedRecordError."""
+        entry = self._entry(name)
+        (begin, end), shape = entry["data_offsets"], entry["shape"]
+        if len(shape) != 4 or not 0 <= index < shape[0]:
+            raise damaged(self._key, f"{name!r} has no part {index}")
+        begin += index * ((end - begin) // shape[0])
+        return self._load(name, entry, begin, shape[1:], self._checksums[name][index : index + 1])
+
+    def _entry(self, name: str) -> dict[str, Any]:
         if name not in self._entries:
             raise damaged(self._key, f"it has no tensor {name!r}")
-        entry = self._entries[name]
-        begin, end = entry["data_offsets"]
-        raw = torch.empty(end - begin, dtype=torch.uint8)
-        view = _bytes_of(raw)
-        self._read(self._start + begin, view)
-        if xxhash.xxh3_128_hexdigest(view) != self._checksums.get(name):
+        entry: dict[str, Any] = self._entries[name]
+        return entry
+
+    def _load(
+        self, name: str, entry: Mapping[str, Any], begin: int, shape: Sequence[int], checksums: Sequence[str]
+    ) -> Tensor:
+        dtype = DTYPES[entry["dtype"]]
+        size = math.prod(shape) * dtype.itemsize
+        # NumPy asks for huge pages, torch does not; without them, touching the memory takes longer than reading it.
+        raw = torch.from_numpy(np.empty(max(size, 1), np.uint8))[:size]
+        body = _bytes_of(raw)
+        self._read(self._start + begin, body)
+        found = [xxhash.xxh3_128_hexdigest(part) for part in _slices(body, shape)]
+        if found != checksums:
             raise damaged(self._key, f"{name!r} fails its checksum")
-        return raw.view(DTYPES[entry["dtype"]]).reshape(entry["shape"])
+        return raw.view(dtype).reshape(shape)
 
     def close(self) -> None:
         """Close the file; also done when the record is no longer referenced."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kvbind.cli import options
-from kvbind.cli.terminal import console, warn_damage
+from kvbind.cli.terminal import console, warn_damage, warn_missing
 
 if TYPE_CHECKING:
     from kvbind.answer import Answer
@@ -125,6 +125,7 @@ def ask(
     if as_json:
         click.echo(json.dumps({**asdict(answer), "damage": damage}, ensure_ascii=False))
     warn_damage(damage, "put aside and recompiled")
+    warn_missing(answer.missing_characters)
     if explain and not as_json:
         _explain(answer)
 

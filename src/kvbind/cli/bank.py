@@ -68,7 +68,7 @@ def stats(bank: Path, as_json: bool) -> None:
     with _open(bank) as opened:
         found = opened.stats()
         settings = opened.get_setting("defaults", {})
-        models = [entry.get("source", "?") for entry in opened.get_setting("models", {}).values()]
+        models = [entry.get("source", "?") for entry in opened.models().values()]
     numbers = {
         "documents": found.documents,
         "passages": found.passages,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvbind.cli import options
-from kvbind.cli.terminal import INTERRUPTED, console, count, duration, warn_damage, warn_missing
+from kvbind.cli.terminal import INTERRUPTED, console, count, duration, warn_damage, warn_missing, warn_replaced
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -63,6 +63,7 @@ def compile_(docs: tuple[Path, ...], bank: Path, device: str, **given: Any) -> N
         click.echo(line, err=True)
         raise click.exceptions.Exit(INTERRUPTED) from None
     warn_damage(damage, "put aside and compiled again")
+    warn_replaced(next(iter(reports.values())).replaced)
     _summarise(reports)
 
 

@@ -1,7 +1,7 @@
 """What the commands print: to whom, how wide, and in which units."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 from rich.console import Console
@@ -37,6 +37,14 @@ def warn_missing(missing: Mapping[str, str]) -> None:
         warn(f"{document}: the font lacks {count(len(characters), 'character')} ({shown}), drawn as boxes: give --font")
     if len(missing) > DOCUMENTS_WARNED:
         warn(f"the font also lacks characters of {count(len(missing) - DOCUMENTS_WARNED, 'further document')}")
+
+
+def warn_replaced(documents: Sequence[str]) -> None:
+    """Warn of documents whose text took the place of another: under one name there may be two files."""
+    for document in documents[:DOCUMENTS_WARNED]:
+        warn(f"{document}: this text replaced another one of that id, whose passages are gone")
+    if len(documents) > DOCUMENTS_WARNED:
+        warn(f"so did the texts of {count(len(documents) - DOCUMENTS_WARNED, 'further document')}")
 
 
 def warn_damage(damage: list[str], outcome: str) -> None:

@@ -90,6 +90,8 @@ def parse_method(spelling: str, page: PageSpec | None = None) -> Method:
             key, value = next(iter(taken)), item
         if key not in taken:
             raise MethodError(f"{name} takes no parameter {key!r}; it takes {', '.join(taken) or 'none'}")
+        if key in values:
+            raise MethodError(f"{name}: {key} is given twice")
         values[key] = _value(name, key, value, taken[key].default)
     return known[name](page or PageSpec(), **values)
 

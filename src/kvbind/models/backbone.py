@@ -16,6 +16,7 @@ from kvbind.models.compat import with_cache
 from kvbind.models.context import Context, Rows
 from kvbind.models.families import Family, Features
 from kvbind.models.identity import model_facts
+from kvbind.models.tokens import TextEncoder
 from kvbind.rope import Rope
 from kvbind.types import Encoding
 
@@ -28,10 +29,6 @@ class Inputs:
 
     x: Tensor
     deep: tuple[Tensor, ...] = ()
-
-    def narrow(self, start: int, stop: int) -> "Inputs":
-        """The rows from `start` to `stop`."""
-        return Inputs(self.x[:, start:stop], tuple(level[:, start:stop] for level in self.deep))
 
 
 @dataclass(frozen=True)
@@ -90,9 +87,14 @@ class Backbone:
 
     # Tokens and encodings
 
+    @cached_property
+    def encoder(self) -> TextEncoder:
+        """How text becomes token ids."""
+        return TextEncoder(self.tokenizer)
+
     def tokens(self, text: str, *, special: bool = False) -> list[int]:
-        """Token ids of a text alone, without BOS; text of users is never read as special tokens."""
-        return list(self.tokenizer(text, add_special_tokens=False, split_special_tokens=not special)["input_ids"])
+        """Token ids of a text alone, without BOS: `special` where the chat template wrote it, not a user."""
+        return self.encoder.template(text) if special else self.encoder.content(text)
 
     def encode_text(self, text: str) -> Encoding:
         """A text as the model will see it: ids (T,), consecutive positions (A, T)."""

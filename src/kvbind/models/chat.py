@@ -20,6 +20,10 @@ _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
 _SENTINEL = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
 
+# For templates that ask for today's date: passages compiled yesterday must be found today.
+_FIXED_DATE = "{% macro strftime_now(form) %}26 Jul 2024{% endmacro %}"
+
+
 @dataclass(frozen=True)
 class Fixed:
     """Text that the template wrote; special tokens in it are meant."""
@@ -125,7 +129,11 @@ class ChatTemplate:
         try:
             return str(
                 self.tokenizer.apply_chat_template(
-                    messages, chat_template=self.source, tokenize=False, add_generation_prompt=True, **self.options
+                    messages,
+                    chat_template=_FIXED_DATE + self.source,
+                    tokenize=False,
+                    add_generation_prompt=True,
+                    **self.options,
                 )
             )
         except (TemplateError, TypeError) as error:

@@ -3,7 +3,6 @@
 import inspect
 from typing import Any
 
-import transformers
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 # The cache argument of a decoder layer and of a model: `past_key_values` until 5.2x, `cache` since.
@@ -13,8 +12,3 @@ CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(LlamaDecoderLayer.forwa
 def with_cache(cache: Any) -> dict[str, Any]:
     """The keyword that hands `cache` to a decoder layer or a model."""
     return {CACHE_ARGUMENT: cache}
-
-
-def transformers_version() -> str:
-    """The installed release."""
-    return str(transformers.__version__)

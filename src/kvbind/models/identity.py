@@ -33,11 +33,16 @@ def weights_digest(tensors: Mapping[str, Tensor]) -> str:
     The fast hash is enough here: it guards against other weights under the same name, not against somebody who
     builds weights to collide, and who could as well have built the answers.
     """
-    once = {tensor.data_ptr(): name for name, tensor in sorted(tensors.items(), reverse=True)}  # tied weights once
+    once = {_place(name, tensor): name for name, tensor in sorted(tensors.items(), reverse=True)}  # tied weights once
     names = sorted(once.values())
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         digests = list(pool.map(lambda name: _tensor_digest(tensors[name]), names))
     return json_digest([[name, digest] for name, digest in zip(names, digests, strict=True)])
+
+
+def _place(name: str, tensor: Tensor) -> tuple[Any, ...]:
+    pointer = tensor.data_ptr() or name  # empty tensors and those without storage all lie at 0
+    return pointer, tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def tokenizer_digest(tokenizer: Any) -> str:

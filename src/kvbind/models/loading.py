@@ -22,7 +22,6 @@ from kvbind.models.backbone import Backbone, line
 from kvbind.models.chat import ChatTemplate
 from kvbind.models.families import FAMILIES, NESTED_TEXT, ROPE_TYPES, Family
 
-# A fixed date, for templates that write today's: passages compiled yesterday must be found today.
 TEMPLATE_OPTIONS: Mapping[str, Any] = {"enable_thinking": False, "date_string": "26 Jul 2024"}
 PLAIN_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{{ m['content'] }}{% if not loop.last %}\n{% endif %}{% endfor %}"
@@ -51,7 +50,8 @@ def load_backbone(
     model = _place(model, device)
     image_token = tokenizer.convert_ids_to_tokens(config.image_token_id) if family.vision else None
     options = {**TEMPLATE_OPTIONS, **(template_options or {})}
-    chat = ChatTemplate(tokenizer, find_template(source, tokenizer), image_token, options)
+    template = find_template(source, tokenizer, plain=family.vision is None)
+    chat = ChatTemplate(tokenizer, template, image_token, options)
     backbone = Backbone(model, family, tokenizer, chat, processor, stop_ids(model, tokenizer))
     check_rotation(backbone)
     return backbone
@@ -107,23 +107,22 @@ def check_rotation(backbone: Backbone) -> None:
         )
 
 
-def find_template(source: str | Path, tokenizer: Any) -> str:
-    """The model's chat template: the processor's where it has one, else the tokenizer's, else plain text after BOS."""
+def find_template(source: str | Path, tokenizer: Any, *, plain: bool) -> str:
+    """The model's chat template: the processor's, else the tokenizer's, else (`plain`) text alone after BOS."""
     for name in ("chat_template.jinja", "chat_template.json"):
-        path = cached_file(
-            str(source),
-            name,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
+        quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+        path = cached_file(str(source), name, **quiet)
         if path is not None:
             text = Path(path).read_text(encoding="utf-8")
             return text if name.endswith("jinja") else str(json.loads(text)["chat_template"])
-    if isinstance(tokenizer.chat_template, str):
-        return tokenizer.chat_template
-    if tokenizer.bos_token is None:
-        raise ModelError(f"{source} has neither a chat template nor a BOS token: add a chat_template.jinja to it")
-    return PLAIN_TEMPLATE
+    template = tokenizer.chat_template
+    if isinstance(template, dict):  # several by name, such as one for tools
+        template = template.get("default")
+    if isinstance(template, str):
+        return template
+    if plain and tokenizer.chat_template is None and tokenizer.bos_token is not None:
+        return PLAIN_TEMPLATE
+    raise ModelError(f"{source} has no chat template to go by: add a chat_template.jinja to the model's folder")
 
 
 def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -74,17 +74,21 @@ def make_embedder(spec: str) -> LexicalEmbedder | SentenceTransformerEmbedder:
     return LexicalEmbedder(int(value))
 
 
-def rank(query: Tensor, vectors: Tensor) -> list[tuple[int, float]]:
-    """Indices of `vectors` (N, d) with their cosine to `query` (d,), best first; ties in source order.
+def cosines(query: Tensor, vectors: Tensor) -> Tensor:
+    """Cosine (N,) of `query` (d,) with each of `vectors` (N, d), all unit vectors; equal rows have equal cosines.
 
-    All must be unit vectors of one embedder; raises `EmbedderError` if the dimensions differ.
+    Raises `EmbedderError` if the dimensions differ.
     """
     if query.shape != vectors.shape[1:]:
         shapes = f"query {tuple(query.shape)}, vectors {tuple(vectors.shape)}"
         raise EmbedderError(f"{shapes}: the dimensions differ, embed both with the same embedder")
     # Not a matrix product: its rounding may depend on a row's place, and equal rows must tie.
-    cosines = (vectors.double() * query.double()).sum(dim=-1).tolist()
-    return sorted(enumerate(cosines), key=lambda pair: -pair[1])
+    return (vectors * query).sum(dim=-1)
+
+
+def rank(query: Tensor, vectors: Tensor) -> list[tuple[int, float]]:
+    """Indices of `vectors` (N, d) with their cosine to `query` (d,), best first; ties in source order."""
+    return sorted(enumerate(cosines(query, vectors).tolist()), key=lambda pair: -pair[1])
 
 
 def _model_digest(model: torch.nn.Module) -> str:

@@ -30,7 +30,7 @@ FREQUENT = frozenset(
     their them then there these they this those though three through time to too toward two type under until up
     upon us use used using ve very was way we well were what when where whether which while who whom whose why will
     with within without would year years you your
-    """.split()  # noqa: SIM905
+    """.split()
 )
 
 # Scripts that are written without blanks, or whose words carry particles: kana, Han, Hangul.

@@ -13,12 +13,11 @@ from kvbind.render.cuts import page_end
 from kvbind.render.face import Face, load_face
 from kvbind.render.layout import BLANKS, Box, Line, has_cjk, layout
 from kvbind.render.raster import PADDING, crop, page_pdf, rasterise
-from kvbind.types import PageSpec
+from kvbind.types import DPI_RANGE, PageSpec
 
 RENDER_VERSION = 1
 """Raised whenever the same text would give other pixels or other pages."""
 
-DPI_RANGE = (24, 600)
 _LEAST_EMS = 4  # so that a tab, the widest thing of several characters, always fits a line
 
 

@@ -14,7 +14,11 @@ from kvbind.types import Document, Page, Passage
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What a compile did: counts, rows and bytes of new passages, seconds, and characters the font could not draw."""
+    """What a compile did: counts, rows and bytes of new passages, and seconds.
+
+    `replaced` lists the documents whose text was another one before (their old passages are gone), and
+    `missing_characters` what the font could not draw, by document.
+    """
 
     documents: int = 0
     passages: int = 0
@@ -23,6 +27,7 @@ class CompileReport:
     rows: int = 0
     bytes: int = 0
     seconds: float = 0.0
+    replaced: tuple[str, ...] = ()
     missing_characters: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -39,6 +44,7 @@ def compile_documents(
     for _, passage in compile_choices(library, _missing(library, documents, method, tally), method.write):
         report = tally.report
         tally.tell(compiled=report.compiled + 1, rows=report.rows + passage.rows, bytes=report.bytes + _bytes(passage))
+    tally.tell(skipped=tally.report.passages - tally.report.compiled)  # equal texts are compiled once
     return tally.report
 
 
@@ -56,16 +62,20 @@ class _Tally:
 
 def _missing(library: Library, documents: Iterable[Document], method: Method, tally: _Tally) -> Iterator[Choice]:
     """What the bank lacks of each document, which is put into it on the way, with its chunks' vectors."""
+    before = dict(library.bank.document_digests())
     for document in documents:
+        library.check(document, method.representations)
         library.bank.put_document(document)
         wanted = _choices(library, document, method)
         library.vectors([document.text, *(choice.chunk.text for choice in wanted)])
         lacking = [choice for choice in wanted if not _linked(library, choice, method)]
         report = tally.report
+        replaced = before.get(document.id, document.digest) != document.digest
         tally.tell(
             documents=report.documents + 1,
             passages=report.passages + len(wanted),
             skipped=report.skipped + len(wanted) - len(lacking),
+            replaced=(*report.replaced, document.id) if replaced else report.replaced,
             missing_characters={**report.missing_characters, **_undrawable(library, document, method)},
         )
         yield from lacking

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from kvbind.errors import MethodError
 from kvbind.models import Backbone, Context, line
 from kvbind.steps.read import read
 
@@ -25,6 +26,16 @@ class Sampling:
     top_p: float = 1.0
     stop: tuple[str, ...] = ()
     seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 0:
+            raise MethodError(f"max_tokens={self.max_tokens}: give 0 or more")
+        if not (self.temperature == 0 or 0.01 <= self.temperature <= 100):
+            raise MethodError(f"temperature={self.temperature}: give 0 (greedy), or 0.01 to 100")
+        if not 0 < self.top_p <= 1:
+            raise MethodError(f"top_p={self.top_p}: give more than 0, and at most 1")
+        if isinstance(self.stop, str) or not all(self.stop):
+            raise MethodError(f"stop={self.stop!r}: give a tuple of strings, none of them empty")
 
 
 @dataclass(frozen=True)
@@ -70,23 +81,33 @@ def decode(
     ids: list[int] = []
     stream = _Stream(backbone, sampling.stop, on_text)
     finish: Finish = "length"
-    unread: tuple[int, ...] = ()
+    unread = 0  # of the ids, how many are not in the context yet
     while len(ids) < sampling.max_tokens:
         token = sample(logits, sampling, generator)
         if token in backbone.stops:
             finish = "stop"
             break
         ids.append(token)
-        unread = (token,)
+        unread = 1
         if stream.push(ids):
+            unread = _cut(context, ids, stream.kept(ids), unread)
             finish = "stop"
             break
         if context.position >= backbone.window:
             finish = "window"
             break
         if len(ids) < sampling.max_tokens:
-            logits, unread = step(backbone, context, token), ()
-    return Generation(tuple(ids), stream.finish(ids), finish, unread)
+            logits, unread = step(backbone, context, token), 0
+    return Generation(tuple(ids), stream.finish(ids), finish, tuple(ids[len(ids) - unread :]))
+
+
+def _cut(context: Context, ids: list[int], kept: int, unread: int) -> int:
+    """Forget the ids of a stop string, in the context too; how many of the rest are not in the context."""
+    read = len(ids) - unread
+    surplus = max(0, read - kept)
+    context.truncate(context.size - surplus, context.position - surplus)
+    del ids[kept:]
+    return max(0, kept - read)
 
 
 class _Stream:
@@ -95,6 +116,7 @@ class _Stream:
     def __init__(self, backbone: Backbone, stops: tuple[str, ...], on_text: Callable[[str], None] | None) -> None:
         self.tokenizer, self.stops, self.on_text = backbone.tokenizer, stops, on_text
         self.sent = 0
+        self.whole: str | None = None  # the answer, once a stop string has ended it
 
     def push(self, ids: list[int]) -> bool:
         """Take the ids so far; true when a stop string is complete."""
@@ -104,9 +126,14 @@ class _Stream:
             self._send(self._cut(text)[: None if stopped else len(text) - self._held(text)])
         return stopped
 
+    def kept(self, ids: list[int]) -> int:
+        """How many ids lie before the first stop string."""
+        self.whole = self._cut(self._text(ids))
+        return max(n for n in range(len(ids) + 1) if len(self._text(ids[:n])) <= len(self.whole))
+
     def finish(self, ids: list[int]) -> str:
         """The whole answer."""
-        text = self._cut(self._text(ids))
+        text = self._text(ids) if self.whole is None else self.whole
         if self.on_text is not None:
             self._send(text)
         return text

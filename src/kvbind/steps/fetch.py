@@ -1,9 +1,9 @@
 """Fetching passages from the bank, and compiling those that are not there."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kvbind.errors import PromptTooLongError
+from kvbind.errors import KvbindError
 from kvbind.methods import Method, Write
 from kvbind.steps.library import Library
 from kvbind.steps.plan import Choice
@@ -24,55 +24,75 @@ def fetch(library: Library, choices: Sequence[Choice], method: Method) -> tuple[
     assert method.write is not None
     found: dict[str, Passage] = {}
     for choice in choices:
-        if (passage := library.bank.get(choice.key)) is not None:
+        if choice.key not in found and (passage := library.bank.get(choice.key)) is not None:
             found[choice.key] = passage
     hits = [choice.key in found for choice in choices]
-    missing = {choice.key: choice for choice, hit in zip(choices, hits, strict=True) if not hit}
-    for choice, passage in compile_choices(library, missing.values(), method.write):
+    for choice in choices:
+        if choice.key in found:  # perhaps through another document of the same content
+            shown = label(choice.representation)
+            library.bank.ensure_link(choice.key, choice.chunk, shown, method.write.label, found[choice.key].rows)
+    missing = [choice for choice, hit in zip(choices, hits, strict=True) if not hit]
+    for choice, passage in compile_choices(library, missing, method.write):
         found[choice.key] = passage
     return [found[choice.key] for choice in choices], hits
 
 
 @dataclass(frozen=True)
 class _Waiting:
-    choice: Choice
+    choices: list[Choice]  # of one key: documents may share content
     encoding: Encoding
 
 
 def compile_choices(library: Library, choices: Iterable[Choice], write: Write) -> Iterator[tuple[Choice, Passage]]:
-    """Compile chunks in batches, storing each passage whole before it is handed out."""
-    batches: dict[str, list[_Waiting]] = {}  # one per representation: pages of two resolutions differ too much
-    for choice in choices:
-        encoding = library.encode(choice.chunk, choice.representation)
-        _check_length(library, choice, encoding)
-        batch = batches.setdefault(label(choice.representation), [])
-        if not _fits(batch, encoding, BATCH_ROWS.get(library.backbone.device.type, 4096)):
-            yield from _compile_batch(library, batch, write)
+    """Compile chunks in batches, storing each passage whole before it is handed out.
+
+    A chunk that cannot be compiled raises when all before it are stored.
+    """
+    limit = BATCH_ROWS.get(library.backbone.device.type, BATCH_ROWS["cuda"])
+    batches: dict[str, dict[str, _Waiting]] = {}  # by representation: pages of two resolutions differ too much
+    refusal: KvbindError | None = None
+    for item in _encode(library, choices):
+        if isinstance(item, KvbindError):
+            refusal = item
+            break
+        first = item.choices[0]
+        batch = batches.setdefault(label(first.representation), {})
+        if first.key in batch:
+            batch[first.key].choices.append(first)
+            continue
+        if not _fits(batch.values(), item.encoding, limit):
+            yield from _compile_batch(library, list(batch.values()), write)
             batch.clear()
-        batch.append(_Waiting(choice, encoding))
-    for batch in batches.values():
-        if batch:
-            yield from _compile_batch(library, batch, write)
+        batch[first.key] = item
+    for batch in filter(None, batches.values()):
+        yield from _compile_batch(library, list(batch.values()), write)
+    if refusal is not None:
+        raise refusal
 
 
-def _fits(batch: Sequence[_Waiting], encoding: Encoding, limit: int) -> bool:
+def _encode(library: Library, choices: Iterable[Choice]) -> Iterator[_Waiting | KvbindError]:
+    """Each chunk encoded; the first that cannot be ends it with its error."""
+    try:
+        for choice in choices:
+            encoding = library.encode(choice.chunk, choice.representation)
+            library.check_span(choice.chunk.document_id, encoding.span)
+            yield _Waiting([choice], encoding)
+    except KvbindError as error:
+        yield error
+
+
+def _fits(batch: Collection[_Waiting], encoding: Encoding, limit: int) -> bool:
     longest = max([encoding.ids.shape[0], *(waiting.encoding.ids.shape[0] for waiting in batch)])
     return not batch or longest * (len(batch) + 1) <= limit
 
 
-def _check_length(library: Library, choice: Choice, encoding: Encoding) -> None:
-    if encoding.span > library.backbone.window:
-        raise PromptTooLongError(
-            f"document {choice.chunk.document_id} takes {encoding.span} positions, the model's window is "
-            f"{library.backbone.window}: split the document, or show it as pages to a vision model"
-        )
-
-
 def _compile_batch(library: Library, batch: Sequence[_Waiting], write: Write) -> Iterator[tuple[Choice, Passage]]:
-    frame = library.frame(write, batch[0].choice.representation)
+    frame = library.frame(write, batch[0].choices[0].representation)
     compiled = write_passages(library.backbone, [waiting.encoding for waiting in batch], frame)
     for waiting, kv in zip(batch, compiled, strict=True):
-        choice, encoding = waiting.choice, waiting.encoding
-        passage = Passage(choice.key, encoding.ids, encoding.positions, encoding.span, len(frame), kv)
-        library.bank.put(passage, chunk=choice.chunk, representation=label(choice.representation), write=write.label)
-        yield choice, passage
+        key, encoding = waiting.choices[0].key, waiting.encoding
+        passage = Passage(key, encoding.ids, encoding.positions, encoding.span, len(frame), kv)
+        for choice in waiting.choices:
+            shown = label(choice.representation)
+            library.bank.put(passage, chunk=choice.chunk, representation=shown, write=write.label)
+        yield waiting.choices[0], passage

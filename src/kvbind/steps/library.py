@@ -3,20 +3,33 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from kvbind.bank import Bank, content_key
-from kvbind.errors import BankError, DocumentError
+from kvbind.bank import Bank, checked_text, content_key
+from kvbind.errors import BankError, DocumentError, PromptTooLongError, RenderError
 from kvbind.methods import Write
 from kvbind.models import Backbone, line
 from kvbind.models.identity import json_digest
 from kvbind.relevance import Embedder
 from kvbind.render import Renderer
 from kvbind.steps.write import frame_ids, write_passages
-from kvbind.types import KV, Chunk, Document, Encoding, Page, PageSpec, Passage, Representation, Text, text_digest
+from kvbind.types import (
+    KV,
+    Chunk,
+    Document,
+    Encoding,
+    Page,
+    PageSpec,
+    Passage,
+    Representation,
+    StackedKV,
+    Text,
+    text_digest,
+)
 
 HEADS_KEPT = 16
 
@@ -31,6 +44,8 @@ class Library:
     renderers: dict[PageSpec, Renderer] = field(default_factory=dict)
     heads: OrderedDict[tuple[int, ...], KV] = field(default_factory=OrderedDict)
     frames: dict[tuple[Write, bool], list[int]] = field(default_factory=dict)
+    _documents: tuple[list[tuple[str, str]], list[str], Tensor] | None = None
+    _registered: bool = False
 
     def renderer(self, spec: PageSpec) -> Renderer:
         """The renderer of a page spec, its font loaded once."""
@@ -41,16 +56,37 @@ class Library:
     def chunks(self, document: Document, representation: Representation) -> list[Chunk]:
         """A document's chunks: the whole text, or one chunk a page. Page breaks are found once and kept in the bank."""
         if isinstance(representation, Text):
-            return [Chunk(document.id, 0, document.text)]
+            return [Chunk(document.id, 0, document.text, document_digest=document.digest)]
         renderer = self.renderer(representation.spec)
-        name = f"pages/{document.digest}/{renderer.digest}"
-        lengths = self.bank.get_setting(name)
+        lengths = self.bank.page_lengths(document.digest, renderer.digest)
         if lengths is None:
-            lengths = [len(page) for page in renderer.paginate(document.text)]
-            self.bank.set_setting(name, lengths)
-        starts = [sum(lengths[:number]) for number in range(len(lengths))]
-        texts = [document.text[start : start + length] for start, length in zip(starts, lengths, strict=True)]
-        return [Chunk(document.id, number, text, number == len(texts) - 1) for number, text in enumerate(texts)]
+            try:
+                lengths = [len(page) for page in renderer.paginate(document.text)]
+            except RenderError as error:
+                raise RenderError(f"document {document.id}: {error}") from error
+            self.bank.put_page_lengths(document.digest, renderer.digest, lengths)
+        ends = list(accumulate(lengths))
+        return [
+            Chunk(document.id, number, document.text[end - length : end], end == ends[-1], document.digest)
+            for number, (length, end) in enumerate(zip(lengths, ends, strict=True))
+        ]
+
+    def check(self, document: Document, representations: Sequence[Representation]) -> None:
+        """Raise before anything is stored if a document cannot be compiled: too long, or nothing to draw."""
+        checked_text(document)
+        for representation in representations:
+            if isinstance(representation, Text):
+                self.check_span(document.id, len(self.backbone.tokens(document.text + representation.ending)))
+            else:
+                self.chunks(document, representation)
+
+    def check_span(self, document_id: str, span: int) -> None:
+        """PromptTooLongError if a chunk alone takes more positions than the model has."""
+        if span > self.backbone.window:
+            raise PromptTooLongError(
+                f"document {document_id} takes {span} positions, the model's window is {self.backbone.window}: split "
+                "the document, or show it as pages to a vision model"
+            )
 
     def key(self, chunk: Chunk, representation: Representation, write: Write) -> str:
         """The content key of a passage: SHA-256 over everything its numbers depend on (ARCHITECTURE §7).
@@ -101,7 +137,7 @@ class Library:
         key = content_key({"model": self.backbone.facts, "head": ids.tolist()})
         stored = self.bank.get(key)
         if stored is not None:
-            return stored.kv
+            return _on_device(stored.kv, self.backbone.device)
         kv, axes = self._compute_head(ids), self.backbone.family.axes
         self.bank.put_head(Passage(key, ids, line(0, len(ids), axes), len(ids), 0, kv))
         return kv
@@ -111,7 +147,7 @@ class Library:
         return write_passages(self.backbone, [encoding], [])[0]
 
     def vectors(self, texts: Sequence[str]) -> Tensor:
-        """Unit vectors (N, d) of texts, embedded once and kept in the bank."""
+        """Unit vectors (N, d) of one or more texts, embedded once and kept in the bank."""
         known = self.bank.vectors(texts, self.embedder.identity)
         missing = sorted({text for text, vector in zip(texts, known, strict=True) if vector is None})
         if missing:
@@ -122,25 +158,28 @@ class Library:
         return torch.stack([vector for vector in known if vector is not None])
 
     def document_vectors(self) -> tuple[list[str], Tensor]:
-        """Ids and unit vectors (N, d) of all documents; DocumentError if there are none."""
-        identity = self.embedder.identity
-        ids, vectors, lacking = self.bank.document_vectors(identity)
-        if lacking:
-            self.vectors([self.bank.document(identifier).text for identifier in lacking])
-            ids, vectors, lacking = self.bank.document_vectors(identity)
-        if vectors is None:
+        """Ids and unit vectors (N, d) of all documents, kept while the bank stays as it is; DocumentError if empty."""
+        known = self.bank.document_digests()
+        if not known:
             raise DocumentError("the bank holds no documents: compile some first")
-        return ids, vectors
+        if self._documents is None or self._documents[0] != known:
+            _, _, lacking = self.bank.document_vectors(self.embedder.identity)
+            if lacking:
+                self.vectors([self.bank.document(identifier).text for identifier in lacking])
+            ids, vectors, _ = self.bank.document_vectors(self.embedder.identity)
+            assert vectors is not None
+            self._documents = known, ids, vectors
+        return self._documents[1], self._documents[2]
 
     def register(self, source: str) -> None:
         """Note in the bank that it holds passages of this model."""
-        models = self.bank.get_setting("models", {})
-        if self._model not in models:
-            self.bank.set_setting("models", {**models, self._model: {"source": source, **self.backbone.facts}})
+        if not self._registered:
+            self.bank.add_model(self._model, {"source": source, **self.backbone.facts})
+            self._registered = True
 
     def check_model(self, source: str) -> None:
         """BankError if the bank holds passages, but none of this very model: its weights, template and the rest."""
-        models = self.bank.get_setting("models", {})
+        models = self.bank.models()
         if not models or self._model in models:
             return
         nearest = min(models.values(), key=lambda facts: len(self._differences(facts)))
@@ -155,3 +194,9 @@ class Library:
 
     def _differences(self, facts: dict[str, Any]) -> list[str]:
         return [name for name, value in self.backbone.facts.items() if facts.get(name) != value]
+
+
+def _on_device(kv: KV, device: torch.device) -> KV:
+    if not isinstance(kv, StackedKV):
+        return kv
+    return StackedKV(kv.keys.to(device), kv.values.to(device))

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kvbind.errors import DocumentError
 from kvbind.methods import Method
 from kvbind.models import Part, Turn
+from kvbind.relevance import cosines
 from kvbind.steps.layout import Content
 from kvbind.steps.library import Library
 from kvbind.types import Chunk, Doc, Page, Representation
@@ -13,10 +15,15 @@ from kvbind.types import Chunk, Doc, Page, Representation
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a conversation: its role, and text and documents in order."""
+    """One message of a conversation: its role, and text and documents in order (or one alone)."""
 
     role: str
-    content: Sequence[str | Doc]
+    content: str | Doc | Sequence[str | Doc]
+
+    @property
+    def parts(self) -> Sequence[str | Doc]:
+        """Its content, as a sequence."""
+        return [self.content] if isinstance(self.content, str | Doc) else self.content
 
 
 @dataclass(frozen=True)
@@ -54,14 +61,7 @@ def make_plan(library: Library, messages: Sequence[Message], method: Method, *, 
     Relevance is computed if the method allocates by it, or if asked for.
     """
     shown = method.representations[0]
-    parts: list[list[str | Chunk]] = []
-    for message in messages:
-        parts.append([])
-        for content in message.content:
-            if isinstance(content, Doc):
-                parts[-1] += library.chunks(library.bank.document(content.id), shown)
-            else:
-                parts[-1].append(content)
+    parts = [_chunked(library, message, shown) for message in messages]
     chunks = [part for row in parts for part in row if isinstance(part, Chunk)]
     wanted = relevance or method.allocate is not None
     scores = score(library, question_of(messages), chunks) if wanted else [None] * len(chunks)
@@ -72,6 +72,20 @@ def make_plan(library: Library, messages: Sequence[Message], method: Method, *, 
     ]
     contents = [next(choices) if isinstance(part, Chunk) else part for row in parts for part in row]
     return Plan(tuple(turns), tuple(contents))
+
+
+def _chunked(library: Library, message: Message, shown: Representation) -> list[str | Chunk]:
+    parts: list[str | Chunk] = []
+    for content in message.parts:
+        if isinstance(content, Doc):
+            parts += library.chunks(library.bank.document(content.id), shown)
+        elif content.isascii() or content == content.encode("utf-8", "replace").decode("utf-8"):
+            parts.append(content)
+        else:
+            raise DocumentError(
+                f"the {message.role}'s message holds half a character (a lone surrogate): decode it anew"
+            )
+    return parts
 
 
 def choose(library: Library, method: Method, chunks: Sequence[Chunk], scores: Sequence[float | None]) -> list[Choice]:
@@ -90,14 +104,12 @@ def score(library: Library, question: str, chunks: Sequence[Chunk]) -> list[floa
     if not chunks:
         return []
     vectors = library.vectors([chunk.text for chunk in chunks])  # (N, d)
-    return [float(value) for value in vectors @ library.embedder.embed([question])[0]]
+    return cosines(library.embedder.embed([question])[0], vectors).tolist()
 
 
 def question_of(messages: Sequence[Message]) -> str:
     """The last words of the user."""
-    words = [
-        part for message in messages if message.role == "user" for part in message.content if isinstance(part, str)
-    ]
+    words = [part for message in messages if message.role == "user" for part in message.parts if isinstance(part, str)]
     return words[-1] if words else ""
 
 
