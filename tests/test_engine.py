@@ -132,7 +132,7 @@ def test_whatever_a_passage_depends_on_is_in_its_key(load: Load, change: str) ->
 
 
 def test_nothing_is_drawn_or_encoded_online(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Online there is no rendering, no visual encoding and no pass over documents (METHODS §1)."""
+    """Online there is no rendering, no visual encoding and no pass over documents (QV-PIC, online assembly)."""
     engine = make_engine(load, "glm4v")
     engine.compile(DOCUMENTS, "qv-pic")
 

@@ -1,4 +1,4 @@
-"""Moving a passage: one scalar rotation of its keys, whatever the family (METHODS §1, eq. 2 of QV-PIC).
+"""Moving a passage: one scalar rotation of its keys, whatever the family (QV-PIC, eq. 2).
 
 All position axes of a passage move by the same shift, so ``R(p + s) k = R(s) R(p) k`` with one angle per
 frequency for all rows: no M-RoPE sections are needed, and no attention scaling, which the stored key holds.

@@ -49,7 +49,7 @@ class Backbone:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """Everything about the model that a passage's numbers depend on (ARCHITECTURE §7)."""
+        """Everything about the model that a passage's numbers depend on."""
         return model_facts(self.model, self.tokenizer, self.chat.source, self.image_processor)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Who a model is, to the byte: what enters the key of every passage it compiles (ARCHITECTURE §7)."""
+"""Who a model is, to the byte: what enters the key of every passage it compiles."""
 
 import hashlib
 import json

@@ -89,7 +89,7 @@ class Library:
             )
 
     def key(self, chunk: Chunk, representation: Representation, write: Write) -> str:
-        """The content key of a passage: SHA-256 over everything its numbers depend on (ARCHITECTURE §7).
+        """The content key of a passage: SHA-256 over everything its numbers depend on.
 
         A page enters by its text, spec, font bytes and renderer, of which its pixels are a function: nothing needs to
         be drawn to find it.

@@ -56,7 +56,7 @@ class Plan:
 
 
 def make_plan(library: Library, messages: Sequence[Message], method: Method, *, relevance: bool = False) -> Plan:
-    """Choose every chunk's representation by its relevance to the last words of the user (METHODS §1).
+    """Choose every chunk's representation by its relevance to the last words of the user (QV-PIC, eq. 4 to 7).
 
     Relevance is computed if the method allocates by it, or if asked for.
     """
