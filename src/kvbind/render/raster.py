@@ -52,7 +52,7 @@ def rasterise(pdf: bytes, width: int, height: int) -> Image.Image:
     page = document[0]
     bitmap = pypdfium2.PdfBitmap.new_native(width, height, pdfium.FPDFBitmap_BGR)
     pdfium.FPDFBitmap_FillRect(bitmap, 0, 0, width, height, 0xFFFFFFFF)
-    # The helper's own render() rounds sizes up; this call takes the size, so that it is rounded to nearest.
+    # pypdfium2's own render() rounds sizes up; this call takes the size, so that it is rounded to nearest.
     pdfium.FPDF_RenderPageBitmap(bitmap, page, 0, 0, width, height, 0, 0)
     image: Image.Image = bitmap.to_pil().copy()
     for handle in (bitmap, page, document):
