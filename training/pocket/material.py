@@ -1,0 +1,92 @@
+"""What the reader is trained on: notes with their questions, and two plainer things to practise reading and finding."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from kvbind.notes import KINDS, Words, ask, make_note
+from kvbind.notes import words as vocabulary
+
+READ = "Read the note."
+READ_ABOUT = "Read the note about {}."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A text, what it is about ("" for nothing), and questions with their answers."""
+
+    text: str
+    subject: str
+    questions: tuple[tuple[str, str], ...]
+
+
+_MAKERS = (
+    *(vocabulary.surname, vocabulary.town, vocabulary.number, vocabulary.code, vocabulary.date, vocabulary.firm),
+    *(vocabulary.given_name, vocabulary.clock, vocabulary.weight, vocabulary.brand, vocabulary.subject),
+)
+
+
+def jumble(rng: Random, words: int) -> Entry:
+    """Unrelated words and numbers: every token must be read, none can be guessed."""
+    drawn = Words(rng, "train")
+    return Entry(" ".join(drawn.draw(rng.choice(_MAKERS)) for _ in range(words)) + ".", "", ())
+
+
+def pairs(rng: Random, count: int) -> Entry:
+    """Names with a value beside each: the plainest thing to look up."""
+    drawn = Words(rng, "train")
+    stated = []
+    while len(stated) < count:
+        name, value = drawn.draw(rng.choice((vocabulary.surname, vocabulary.brand))), drawn.draw(rng.choice(_MAKERS))
+        if name not in " ".join((key + " " + held for key, held in stated)):
+            stated.append((name, value))
+    text = " ".join(f"{name}: {value}." for name, value in stated)
+    return Entry(text, stated[0][0], tuple((f"What stands beside {name}?", value) for name, value in stated))
+
+
+def note(rng: Random, facts: int | None) -> Entry:
+    """A note of the training split, and a question about each of its facts."""
+    made = make_note(Words(rng, "train"), rng.choice(list(KINDS)), facts=facts)
+    questions = tuple((question.text, question.answer) for question in ask(rng, [made], len(made.facts)))
+    return Entry(made.document.text, made.subject.full, questions)
+
+
+def make(kind: str, rng: Random) -> Entry:
+    """An entry of a kind: `brief` and `full` notes, `pairs`, `jumble`, and `tiny`, one to three words of any."""
+    if kind == "tiny":
+        return rng.choice((jumble(rng, rng.randint(1, 3)), pairs(rng, rng.randint(1, 2)), note(rng, 1)))
+    if kind == "jumble":
+        return jumble(rng, rng.randint(3, 16))
+    if kind == "pairs":
+        return pairs(rng, rng.randint(2, 9))
+    return note(rng, rng.randint(1, 3) if kind == "brief" else None)
+
+
+KIND_NAMES = ("tiny", "brief", "full", "pairs", "jumble")
+
+
+@dataclass(frozen=True)
+class Level:
+    """How hard the contexts are: how many notes, and how often each kind (in the order of KIND_NAMES) is drawn."""
+
+    notes: tuple[int, int]
+    mixture: tuple[float, float, float, float, float]
+
+
+LEVELS: Sequence[Level] = (
+    Level((1, 1), (0.7, 0.1, 0.0, 0.1, 0.1)),
+    Level((1, 1), (0.1, 0.4, 0.0, 0.25, 0.25)),
+    Level((1, 1), (0.05, 0.15, 0.4, 0.2, 0.2)),
+    Level((1, 2), (0.0, 0.1, 0.6, 0.15, 0.15)),
+    Level((1, 3), (0.0, 0.05, 0.75, 0.1, 0.1)),
+    Level((1, 5), (0.0, 0.05, 0.8, 0.1, 0.05)),
+    Level((1, 7), (0.0, 0.05, 0.85, 0.05, 0.05)),
+)
+
+
+def draw_kinds(level: Level, rng: Random) -> list[str]:
+    """The kinds of a context's notes; contexts of several notes are of one kind, but for notes of all lengths."""
+    kind = rng.choices(KIND_NAMES, level.mixture)[0]
+    if kind in ("jumble", "tiny"):
+        return [kind]
+    return [kind] * rng.randint(*level.notes)

@@ -1,0 +1,138 @@
+"""What one step of training does: contexts at the levels reached, their losses, and when to go on to harder ones."""
+
+import argparse
+from collections import defaultdict
+from contextlib import nullcontext
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from batches import TEXT, Batch, Shown, Tokens, choose, collate
+from glyphs import naming
+from material import LEVELS, draw_kinds, make
+from model import DPIS
+from pages import Store
+from reader import Reader, look, run
+from torch import Tensor
+
+PASSED = 0.80
+"""Share of whole answers right, over the last steps, at which a representation goes on to its next level."""
+READS = 0.35
+"""Share of whole answers right in text at which pages may join."""
+JOIN = {72: 0.35, 120: 0.5}
+"""Share of glyphs named at which pages of a resolution join the text."""
+
+
+def text_context(reader: Reader, rng: Random) -> Any:
+    """Fresh notes as text, with questions."""
+    notes = [Shown(make(kind, rng), TEXT) for kind in draw_kinds(LEVELS[reader.level[TEXT]], rng)]
+    return notes, choose(notes, rng, 8, 0.5 if len(notes) == 1 else 0.2)
+
+
+def page_context(reader: Reader, store: Store, rng: Random, dpis: list[int]) -> Any:
+    """Notes as pages of one resolution, or of both, or (once that is read) with some as text."""
+    # The coarse pages follow the fine ones: until these are read, most of the time goes to them.
+    begun = all(reader.level[dpi] >= 1 for dpi in DPIS)
+    dpi = rng.choices(dpis, [1.0 if begun or dpi == max(dpis) else 0.25 for dpi in dpis])[0]
+    mixed = begun and rng.random() < 0.25
+    level = min(reader.level[dpi] for dpi in dpis) if mixed else reader.level[dpi]
+    notes = []
+    for kind in draw_kinds(LEVELS[level], rng):
+        shown = rng.choice([*dpis, TEXT]) if mixed else dpi
+        entry, pages, found = store.draw(kind, rng)
+        page, marks = (None, None) if shown == TEXT else (pages[shown], found)
+        notes.append(Shown(entry, shown, page, marks))
+    return notes, choose(notes, rng, 8, 0.5 if len(notes) == 1 else 0.2)
+
+
+def gather(make_context: Any, tokens: Tokens, rows: int) -> Batch:
+    """A batch of about `rows` rows, padding included."""
+    contexts, longest = [], 0
+    while True:
+        notes, questions = make_context()
+        length = sum(length_of(note) for note in notes) + sum(
+            20 if task == "ask" else len(answer) // 3 + 10 for task, _, answer, _ in questions
+        )
+        longest = max(longest, length)
+        if contexts and longest * (len(contexts) + 1) > rows:
+            return collate(tokens, contexts)
+        contexts.append((notes, questions))
+
+
+def length_of(note: Shown) -> int:
+    """About how many rows a note takes."""
+    return len(note.entry.text) // 3 + 3 if note.page is None else note.page.size // 784 + 2
+
+
+def warm_up(reader: Reader, store: Store, rng: Random, count: int) -> Tensor:
+    """Loss of naming the glyphs of some pages alone."""
+    drawn = [store.draw(rng.choices(("full", "jumble", "pairs"), (2, 2, 1))[0], rng) for _ in range(count)]
+    pages = {dpi: torch.from_numpy(np.stack([page[1][dpi] for page in drawn])) for dpi in DPIS}
+    marks = {dpi: [page[2] for page in drawn] for dpi in DPIS}
+    loss, shares = naming(reader.namer, reader.stack.embed_tokens.weight, look(reader, pages), marks)
+    for name, share in shares.items():
+        reader.note(name, share)
+    return loss
+
+
+def advance(reader: Reader) -> None:
+    """Let pages join, and representations go up a level, by what was measured."""
+    for shown in (TEXT, *DPIS):
+        if reader.level[shown] < 0:
+            reads = reader.level[TEXT] >= 1 or reader.mean.get("ask/text", 0) >= READS
+            if reads and reader.mean.get(f"named/{shown}", 0) >= JOIN[shown]:
+                reader.level[shown] = 0
+            continue
+        key = f"ask/{shown or 'text'}"
+        if reader.mean.get(key, 0.0) >= PASSED and reader.level[shown] < len(LEVELS) - 1:
+            reader.level[shown] += 1
+            reader.mean[key] = 0.5
+
+
+@torch.no_grad()
+def measure(
+    reader: Reader, tests: dict[int, dict[str, list[Batch]]], arguments: argparse.Namespace
+) -> dict[str, float]:
+    """Share of held-out questions whose whole answer is right, by number of notes and representation."""
+    kept, shares = dict(reader.mean), {}
+    autocast = torch.autocast(reader.device.type, torch.bfloat16) if arguments.bf16 else nullcontext()
+    for notes, by_name in tests.items():
+        for name, batches in by_name.items():
+            with autocast:
+                right = [value for batch in batches for group in run(reader, batch)[1].values() for value in group]
+            shares[f"eval{notes}/{name}"] = round(sum(right) / len(right), 4)
+    reader.mean = kept  # running means are of training alone
+    return shares
+
+
+def one_step(reader: Reader, store: Store, tokens: Tokens, arguments: argparse.Namespace) -> dict[str, float]:
+    """One update of all weights."""
+    rng = Random(f"{arguments.seed}/{reader.step}")
+    joined = [dpi for dpi in DPIS if reader.level[dpi] >= 0]
+    text_rows = arguments.rows // 4 if joined else arguments.rows * 2 // 3
+    losses: dict[str, float] = {}
+    right: dict[str, list[float]] = defaultdict(list)
+    autocast = torch.autocast(reader.device.type, torch.bfloat16) if arguments.bf16 else nullcontext()
+    batches = [("text", lambda: text_context(reader, rng), text_rows, 0.3 if joined else 1.0)]
+    if joined:
+        batches.append(("pages", lambda: page_context(reader, store, rng, joined), arguments.rows - text_rows, 0.7))
+    for name, make_context, rows, share in batches:
+        with autocast:
+            loss, found, named = run(reader, gather(make_context, tokens, rows))
+        total = share * loss + (0.3 * named if named is not None else 0)
+        total.backward()
+        losses[name] = float(loss.detach())
+        if named is not None:
+            losses["naming"] = float(named.detach())
+        for key, values in found.items():
+            right[key] += values
+    if len(joined) < len(DPIS):
+        with autocast:
+            named = warm_up(reader, store, rng, arguments.warm)
+        (named if not joined else 0.3 * named).backward()
+        losses["naming"] = float(named.detach())
+    for key, values in right.items():
+        reader.note(key, sum(values) / len(values))
+    torch.nn.utils.clip_grad_norm_([*reader.model.parameters(), *reader.namer.parameters()], 1.0)
+    return losses
