@@ -7,7 +7,6 @@ import click
 from kvbind.cli.ask import ask
 from kvbind.cli.bank import bank
 from kvbind.cli.compile import compile_
-from kvbind.cli.demo import demo
 from kvbind.cli.methods import methods
 from kvbind.cli.options import DEBUG, debug
 from kvbind.cli.render import render
@@ -66,5 +65,5 @@ def main() -> None:
     """
 
 
-for command in (demo, compile_, ask, bank, methods, render):
+for command in (compile_, ask, bank, methods, render):
     main.add_command(command)
