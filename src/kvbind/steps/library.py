@@ -55,19 +55,20 @@ class Library:
 
     def chunks(self, document: Document, representation: Representation) -> list[Chunk]:
         """A document's chunks: the whole text, or one chunk a page. Page breaks are found once and kept in the bank."""
+        digest = document.digest  # hashes the whole text: once, not once a page
         if isinstance(representation, Text):
-            return [Chunk(document.id, 0, document.text, document_digest=document.digest)]
+            return [Chunk(document.id, 0, document.text, document_digest=digest)]
         renderer = self.renderer(representation.spec)
-        lengths = self.bank.page_lengths(document.digest, renderer.digest)
+        lengths = self.bank.page_lengths(digest, renderer.digest)
         if lengths is None:
             try:
                 lengths = [len(page) for page in renderer.paginate(document.text)]
             except RenderError as error:
                 raise RenderError(f"document {document.id}: {error}") from error
-            self.bank.put_page_lengths(document.digest, renderer.digest, lengths)
+            self.bank.put_page_lengths(digest, renderer.digest, lengths)
         ends = list(accumulate(lengths))
         return [
-            Chunk(document.id, number, document.text[end - length : end], end == ends[-1], document.digest)
+            Chunk(document.id, number, document.text[end - length : end], end == ends[-1], digest)
             for number, (length, end) in enumerate(zip(lengths, ends, strict=True))
         ]
 
