@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kvbind.cli import options
-from kvbind.cli.terminal import console, count
+from kvbind.cli.terminal import console, count, plain_table
 
 if TYPE_CHECKING:
     from kvbind.bank import Bank
@@ -36,16 +36,13 @@ def ls(bank: Path, as_json: bool) -> None:
     kvbind bank ls --bank my-bank
     """
     from rich.filesize import decimal
-    from rich.table import Table
 
     with _open(bank) as opened:
         documents = opened.documents()
     if as_json:
         click.echo(json.dumps([asdict(info) for info in documents], ensure_ascii=False, indent=2))
         return
-    table = Table("document", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("version", "characters", "passages", "tokens", "size"):
-        table.add_column(name, justify="right")
+    table = plain_table("document", right=("version", "characters", "passages", "tokens", "size"))
     for info in documents:
         numbers = (info.version, info.characters, info.passages, info.rows)
         table.add_row(info.id, *(f"{number:,}" for number in numbers), decimal(info.bytes))
@@ -63,7 +60,6 @@ def stats(bank: Path, as_json: bool) -> None:
     kvbind bank stats --bank my-bank
     """
     from rich.filesize import decimal
-    from rich.table import Table
 
     with _open(bank) as opened:
         found = opened.stats()
@@ -80,7 +76,7 @@ def stats(bank: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**numbers, "models": models, "settings": settings}, ensure_ascii=False, indent=2))
         return
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table = plain_table(header=False)
     for name, number in numbers.items():
         size = f" ({decimal(number)})" if name == "bytes" else ""
         table.add_row(name, f"{number:,}{size}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from kvbind.answer import Answer, Source
-from kvbind.cli.terminal import duration
+from kvbind.cli.terminal import duration, plain_table
 from kvbind.steps.clock import TTFT_STEPS
 
 BAR = 10
@@ -30,9 +30,7 @@ TOKENS = {
 
 def sources_table(sources: Sequence[Source]) -> Table:
     """One row for each chunk shown, in the order of the prompt."""
-    table = Table("document", "shown as", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("chunk", "tokens", "relevance"):
-        table.add_column(name, justify="right")
+    table = plain_table("document", "shown as", right=("chunk", "tokens", "relevance"))
     table.add_column("passage", no_wrap=True)
     table.add_column("attention", no_wrap=True)
     largest = max((source.attention or 0.0 for source in sources), default=0.0)
@@ -53,8 +51,7 @@ def _bar(share: float | None, largest: float) -> str:
 
 def costs_table(answer: Answer) -> Table:
     """Seconds of each step up to the first token, and tokens by where they came from."""
-    table = Table("time to first token", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(duration(answer.ttft), justify="right")
+    table = plain_table("time to first token", right=(duration(answer.ttft),))
     table.add_column("")
     for name in TTFT_STEPS:
         note = STEPS[name]

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kvbind.cli import options
-from kvbind.cli.terminal import console
+from kvbind.cli.terminal import console, plain_table
 
 
 @click.command(short_help="List the methods and their parameters.")
@@ -21,11 +21,9 @@ def methods() -> None:
     kvbind compile docs/ --bank my-bank --model M --method dummy:8
     kvbind ask "Why?" --bank my-bank --method qv-pic:alpha=0.5,budget=2
     """
-    from rich.table import Table
-
     from kvbind.methods import factories, parameters
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("method", no_wrap=True)
     table.add_column("parameters", no_wrap=True)
     table.add_column("what it does")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvbind.cli import options
-from kvbind.cli.terminal import console, count, warn_missing
+from kvbind.cli.terminal import console, count, plain_table, warn_missing
 
 if TYPE_CHECKING:
     from kvbind.types import Document
@@ -42,17 +42,13 @@ def render(file: Path, resolutions: tuple[int, ...], output: Path, **page: Any) 
     kvbind render docs/lighthouse.txt -o pages
     kvbind render docs/lighthouse.txt -o pages --dpi 96 --newline visible
     """
-    from rich.table import Table
-
     from kvbind.cli.settings import page_spec
     from kvbind.render import Renderer
 
     renderer = Renderer(page_spec({}, **page))
     document = _document(file)
     pages = renderer.paginate(document.text)
-    table = Table("page", box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("dpi", "pixels", "characters"):
-        table.add_column(name, justify="right")
+    table = plain_table("page", right=("dpi", "pixels", "characters"))
     table.add_column("file")
     for number, text in enumerate(pages, 1):
         for dpi in dict.fromkeys(resolutions):

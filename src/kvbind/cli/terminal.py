@@ -2,9 +2,13 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 INTERRUPTED = 130  # the exit code that shells give to a process ended by Ctrl-C
 # Where nobody watches, lines need not fit a window: document ids should stay whole.
@@ -18,6 +22,16 @@ def console(*, err: bool = False) -> Console:
     stream = sys.stderr if err else sys.stdout
     width = None if stream.isatty() else PIPED_WIDTH
     return Console(stderr=err, width=width, markup=False, emoji=False, highlight=False)
+
+
+def plain_table(*columns: str, right: Sequence[str] = (), header: bool = True) -> "Table":
+    """A table without lines: `columns` to the left, then `right` ones, such as numbers, to the right."""
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False, show_header=header, header_style="bold", padding=(0, 2, 0, 0))
+    for name in right:
+        table.add_column(name, justify="right")
+    return table
 
 
 def fail(line: str) -> None:
