@@ -494,3 +494,27 @@ def test_retrieval_sees_what_another_process_added(load: Load, tmp_path: Path) -
     assert [doc.id for doc in here.retrieve("storm on Tuesday", 1)] == ["storm"]
     there.bank.remove("storm")
     assert [doc.id for doc in here.retrieve("storm on Tuesday", 3)] != ["storm"]
+
+
+@pytest.mark.parametrize("name", ["llama-llama3", "qwen2", "glm4v"])
+def test_a_raw_prompt_is_its_words_alone(load: Load, name: str) -> None:
+    engine = make_engine(load, name)
+    chat = engine.chat(method="full", raw=True)
+    chat.ask([Message("user", ["Read.", Doc(IDS[0]), QUESTION])], sampling=SHORT)
+    assert chat.turn is not None
+    encode = engine.backbone.tokens
+    begin = [engine.backbone.tokenizer.bos_token_id] if name.startswith("llama") else []
+    written = [*encode("Read."), *encode(DOCUMENTS[0].text + "\n\n"), *encode(QUESTION)]
+    assert chat.turn.layout.ids.tolist() == begin + written
+    with pytest.raises(MethodError, match="no second turn"):
+        chat.ask("And then?")
+    with pytest.raises(MethodError, match="no system prompt"):
+        engine.ask(QUESTION, IDS, raw=True, system="Be brief.")
+
+
+def test_relevance_is_measured_against_the_query(load: Load) -> None:
+    engine = make_engine(load)
+    words = "Which of these texts is it? Answer in one word."
+    first = engine.ask(words, IDS, explain=True, query=DOCUMENTS[1].text, sampling=SHORT)
+    assert max(first.sources, key=lambda source: source.relevance or 0).document == IDS[1]
+    assert engine.ask(words, query=DOCUMENTS[2].text, top_k=1, sampling=SHORT).sources[0].document == IDS[2]

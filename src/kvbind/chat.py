@@ -39,6 +39,7 @@ class Turn:
 class Chat:
     """Turns over one context; made by `Engine.chat`.
 
+    With `raw` the prompt is the user's words and documents alone, without the model's chat template.
     `retrieve` finds documents where none are named, `add` puts a document into the bank. `turn` is the last turn, as
     it was planned and read.
     """
@@ -50,8 +51,10 @@ class Chat:
         system: str | None,
         retrieve: Callable[[str, int], list[Doc]],
         add: Callable[[Document], None],
+        *,
+        raw: bool = False,
     ) -> None:
-        self.library, self.method, self.system = library, method, system
+        self.library, self.method, self.system, self.raw = library, method, system, raw
         self.retrieve, self.add = retrieve, add
         self.context: Context | None = None
         self.pending: tuple[int, ...] = ()
@@ -63,12 +66,18 @@ class Chat:
         question: str | Sequence[Message],
         documents: Sequence[str | Document] | None = None,
         *,
+        query: str | None = None,
         top_k: int = 5,
         sampling: Sampling | None = None,
         explain: bool = False,
         on_text: Callable[[str], None] | None = None,
     ) -> Answer:
-        """One turn; `documents` None means the most relevant ones at the first turn, and no new ones later."""
+        """One turn; `documents` None means the most relevant ones at the first turn, and no new ones later.
+
+        `query` is what relevance is measured against, where the question's own words are not it.
+        """
+        if self.raw and (self.system or self.context is not None):
+            raise MethodError("a raw prompt has no template: it takes no system prompt, and no second turn")
         watch = Stopwatch(self.library.backbone.device)
         for document in documents or ():
             if isinstance(document, Document):
@@ -76,8 +85,8 @@ class Chat:
                 self.add(document)
         with self._whole_turn():
             with watch.step("plan"):
-                messages = self._messages(question, documents, top_k)
-                plan = make_plan(self.library, messages, self.method, relevance=explain)
+                messages = self._messages(question, documents, query, top_k)
+                plan = make_plan(self.library, messages, self.method, query=query, relevance=explain)
             turn = self._compute(plan, watch) if self.method.write is None else self._reuse(plan, watch)
             assert self.context is not None
             with watch.step("decode"):
@@ -101,7 +110,11 @@ class Chat:
             raise
 
     def _messages(
-        self, question: str | Sequence[Message], documents: Sequence[str | Document] | None, top_k: int
+        self,
+        question: str | Sequence[Message],
+        documents: Sequence[str | Document] | None,
+        query: str | None,
+        top_k: int,
     ) -> list[Message]:
         first = self.context is None
         if not isinstance(question, str):
@@ -111,7 +124,7 @@ class Chat:
         if isinstance(documents, str):
             raise MethodError(f"documents={documents!r}: give a list of ids, [{documents!r}]")
         if documents is None:
-            docs = self.retrieve(question, top_k) if first else []
+            docs = self.retrieve(query or question, top_k) if first else []
         else:
             docs = [Doc(document if isinstance(document, str) else document.id) for document in documents]
         return self._with_system([Message("user", [*docs, question])])
@@ -176,7 +189,8 @@ class Chat:
         backbone, context = self.library.backbone, self.context
         contents = plan.fill(chunks)
         if context is None:
-            layout = lay_out(backbone, backbone.chat.split(plan.turns), contents)
+            split = backbone.chat.bare if self.raw else backbone.chat.split
+            layout = lay_out(backbone, split(plan.turns), contents)
         else:
             pieces = backbone.chat.joint(plan.turns[-1].parts)
             layout = lay_out(

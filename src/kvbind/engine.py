@@ -110,6 +110,8 @@ class Engine:
         *,
         method: MethodLike = "template",
         system: str | None = None,
+        query: str | None = None,
+        raw: bool = False,
         top_k: int = TOP_K,
         sampling: Sampling | None = None,
         explain: bool = False,
@@ -117,16 +119,22 @@ class Engine:
     ) -> Answer:
         """Answer a question over documents, given by id, as Document, or (None) the `top_k` most relevant.
 
-        Instead of a question, whole messages may be given, with `Doc(id)` anywhere in them. `on_text` receives the
-        answer as it grows; `explain` adds relevance and attention to the answer's sources.
+        Instead of a question, whole messages may be given, with `Doc(id)` anywhere in them. `query` is what relevance
+        is measured against, where that is not the question itself; `raw` leaves the chat template out. `on_text`
+        receives the answer as it grows; `explain` adds relevance and attention to the answer's sources.
         """
-        chat = self.chat(method=method, system=system)
-        return chat.ask(question, documents, top_k=top_k, sampling=sampling, explain=explain, on_text=on_text)
+        chat = self.chat(method=method, system=system, raw=raw)
+        return chat.ask(
+            question, documents, query=query, top_k=top_k, sampling=sampling, explain=explain, on_text=on_text
+        )
 
-    def chat(self, *, method: MethodLike = "template", system: str | None = None) -> Chat:
-        """A conversation over one context: each turn computes only what is new in it."""
+    def chat(self, *, method: MethodLike = "template", system: str | None = None, raw: bool = False) -> Chat:
+        """A conversation over one context: each turn computes only what is new in it.
+
+        `raw` leaves the chat template out: such a conversation has one turn.
+        """
         self.library.check_model(self.source)
-        return Chat(self.library, self.method(method), system, self.retrieve, self.add)
+        return Chat(self.library, self.method(method), system, self.retrieve, self.add, raw=raw)
 
     def add(self, document: Document) -> None:
         """Put a document into the bank; another text under the same id is a new version, and the old one is gone."""

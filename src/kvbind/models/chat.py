@@ -91,6 +91,13 @@ class ChatTemplate:
         first = self.split([Turn("user", (Part(kind), Part("text")))])[0]
         return first.text if isinstance(first, Fixed) else ""
 
+    def bare(self, turns: Sequence[Turn]) -> list[Piece]:
+        """One user's message as it is, with no template around it: BOS, if the tokenizer adds one, and the slots."""
+        begin = self.tokenizer.bos_token_id
+        added = begin is not None and begin in self.tokenizer("a")["input_ids"]
+        head: list[Piece] = [Fixed(self.tokenizer.bos_token)] if added else []
+        return [*head, *(Slot(part) for part in range(sum(len(turn.parts) for turn in turns)))]
+
     def joint(self, parts: Sequence[Part]) -> list[Piece]:
         """What follows an answer of the model when the user goes on with `parts`, up to the next answer."""
         turns = [Turn("user", (Part("text"),)), Turn("assistant", (Part("text"),)), Turn("user", parts)]

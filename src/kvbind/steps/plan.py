@@ -55,16 +55,24 @@ class Plan:
         return [next(filled) if isinstance(content, Choice) else content for content in self.contents]
 
 
-def make_plan(library: Library, messages: Sequence[Message], method: Method, *, relevance: bool = False) -> Plan:
-    """Choose every chunk's representation by its relevance to the last words of the user (QV-PIC, eq. 4 to 7).
+def make_plan(
+    library: Library,
+    messages: Sequence[Message],
+    method: Method,
+    *,
+    query: str | None = None,
+    relevance: bool = False,
+) -> Plan:
+    """Choose every chunk's representation by its relevance to `query` (QV-PIC, eq. 4 to 7).
 
-    Relevance is computed if the method allocates by it, or if asked for.
+    `query` None stands for the last words of the user. Relevance is computed if the method allocates by it, or if
+    asked for.
     """
     shown = method.representations[0]
     parts = [_chunked(library, message, shown) for message in messages]
     chunks = [part for row in parts for part in row if isinstance(part, Chunk)]
     wanted = relevance or method.allocate is not None
-    scores = score(library, question_of(messages), chunks) if wanted else [None] * len(chunks)
+    scores = score(library, query or question_of(messages), chunks) if wanted else [None] * len(chunks)
     choices = iter(choose(library, method, chunks, scores))
     turns = [
         Turn(message.role, [Part(_kind(part, shown)) for part in row])

@@ -1,0 +1,1 @@
+"""The benchmark: quality against time, on equal terms."""
