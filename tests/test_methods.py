@@ -13,9 +13,13 @@ from kvbind.methods import factories, table
 from kvbind.steps.fetch import label
 from tiny import FAMILIES, VISION
 
-TEXT_METHODS = ("full", "prefix-free", "dummy", "dummy:k=2", "template")
+TEXT_METHODS = (
+    *("full", "prefix-free", "dummy", "dummy:k=2", "template"),
+    *("epic:k=2", "cacheblend", "cacheblend:gradual=on", "qcfuse", "qcfuse:template=on", "qcfuse-view"),
+)
 PAGE_METHODS = (
     *("full:dpi=72", "prefix-free:dpi=72", "dummy:k=2,dpi=120", "template:dpi=96"),
+    *("epic:k=2,dpi=72", "cacheblend:dpi=72", "qcfuse:dpi=72", "qcfuse-view:dpi=72"),
     *("qv-pic", "qv-pic:template=off", "qv-pic:alpha=0.9,budget=2,low=60,high=144"),
 )
 MATRIX = [(f, m) for f in FAMILIES for m in TEXT_METHODS] + [(f, m) for f in VISION for m in PAGE_METHODS]
@@ -81,7 +85,7 @@ def test_qv_pics_published_values_are_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("spelling", "message"),
     [
-        ("qvpic", "unknown method 'qvpic'; known are full, prefix-free, dummy, template, qv-pic"),
+        ("qvpic", "unknown method 'qvpic'; known are full, prefix-free, dummy, template, qv-pic, epic"),
         ("template:depth=2", "template takes no parameter 'depth'; it takes dpi"),
         ("template:dpi=low", "template:dpi=low: expected int, like 0"),
         ("qv-pic:alpha=1.5", "alpha"),

@@ -2,25 +2,28 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from kvbind.answer import Answer, Source, State
-from kvbind.errors import MethodError, PromptTooLongError
+from kvbind.errors import DamagedRecordError, MethodError, PromptTooLongError
 from kvbind.methods import Method
 from kvbind.models import Context
 from kvbind.steps.clock import Stopwatch
+from kvbind.steps.cost import Decision, decide
 from kvbind.steps.decode import Generation, Sampling, decode
 from kvbind.steps.evidence import attention_shares
-from kvbind.steps.fetch import fetch, label
+from kvbind.steps.feed import Feed, Loading, placements
+from kvbind.steps.fetch import fetch
 from kvbind.steps.layout import Content, Layout, lay_out
 from kvbind.steps.library import Library
-from kvbind.steps.plan import Message, Plan, make_plan
+from kvbind.steps.plan import Message, Plan, label, make_plan
 from kvbind.steps.read import keep, prefill, read_fresh
-from kvbind.steps.stitch import stitch
-from kvbind.types import Doc, Document, Page
+from kvbind.steps.repair import choose_rows
+from kvbind.steps.stitch import Stitched, stitch
+from kvbind.types import Doc, Document, Page, Passage
 
 # Room behind a prompt for an answer, so that decoding seldom has to grow the buffers.
 ANSWER_ROWS = 256
@@ -28,20 +31,27 @@ ANSWER_ROWS = 256
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn, read: its plan and layout, how each chunk came there, and the logits (V,) of its last row."""
+    """One turn, read: its plan and layout, how each chunk came there, and the logits (V,) of its last row.
+
+    `decision` says why passages were used or not, where that was weighed; `repaired` is how many reused rows were
+    computed anew, averaged over layers; `loading`, what was read beside that.
+    """
 
     plan: Plan
     layout: Layout
     states: Sequence[State]
     logits: Tensor
+    decision: str = ""
+    repaired: float = 0.0
+    loading: Loading = field(default_factory=Loading)
 
 
 class Chat:
     """Turns over one context; made by `Engine.chat`.
 
-    With `raw` the prompt is the user's words and documents alone, without the model's chat template.
-    `retrieve` finds documents where none are named, `add` puts a document into the bank. `turn` is the last turn, as
-    it was planned and read.
+    With `raw` the prompt is the user's words and documents alone, without the model's chat template. With `weigh`, a
+    repairing method computes everything where that is expected to be faster. `retrieve` finds documents where none are
+    named, `add` puts a document into the bank. `turn` is the last turn, as it was planned and read.
     """
 
     def __init__(
@@ -53,8 +63,10 @@ class Chat:
         add: Callable[[Document], None],
         *,
         raw: bool = False,
+        weigh: bool = True,
     ) -> None:
-        self.library, self.method, self.system, self.raw = library, method, system, raw
+        self.library, self.method, self.system = library, method, system
+        self.raw, self.weigh = raw, weigh
         self.retrieve, self.add = retrieve, add
         self.context: Context | None = None
         self.pending: tuple[int, ...] = ()
@@ -94,7 +106,8 @@ class Chat:
             shares = attention_shares(self.library.backbone, self.context, turn.layout) if explain else None
         self.pending, self.turn = generation.pending, turn
         answer = _answer(self.method, turn, generation, watch, shares)
-        return replace(answer, missing_characters=self._undrawable(turn))
+        missing = self._undrawable(turn)
+        return replace(answer, missing_characters=missing, decision=turn.decision, loading=turn.loading)
 
     @contextmanager
     def _whole_turn(self) -> Iterator[None]:
@@ -103,11 +116,14 @@ class Chat:
         try:
             yield
         except BaseException:
-            if before is None or self.context is None:
-                self.context = None
-            else:
-                self.context.truncate(*before)
+            self._return_to(before)
             raise
+
+    def _return_to(self, before: tuple[int, int] | None) -> None:
+        if before is None or self.context is None:
+            self.context = None
+        else:
+            self.context.truncate(*before)
 
     def _messages(
         self,
@@ -144,19 +160,61 @@ class Chat:
         return list(messages)
 
     def _reuse(self, plan: Plan, watch: Stopwatch) -> Turn:
-        """Passages from the bank, stitched; only what is new in this turn is computed."""
+        """Passages from the bank, stitched; only what is new in this turn is computed, and what the method repairs."""
+        before = None if self.context is None else (self.context.size, self.context.position)
+        compiled: set[str] = set()
+        try:
+            return self._stitch_and_read(plan, watch, compiled, lazily=True)
+        except DamagedRecordError:
+            # Met while it was read layer by layer. Read whole, it is put aside, and its chunk compiled again.
+            self._return_to(before)
+            return self._stitch_and_read(plan, watch, compiled, lazily=False)
+
+    def _stitch_and_read(self, plan: Plan, watch: Stopwatch, compiled: set[str], *, lazily: bool) -> Turn:
         library = self.library
         with watch.step("fetch"):
-            passages, hits = fetch(library, plan.choices, self.method)
+            passages, hits = fetch(library, plan.choices, self.method, lazily=lazily)
+            compiled.update(choice.key for choice, hit in zip(plan.choices, hits, strict=True) if not hit)
         with watch.step("stitch"):
             layout = self._lay_out(plan, passages)
+            decision = self._weighed(layout, passages)
+            if not decision.reuse:
+                return replace(self._compute(plan, watch), decision=decision.reason)
             context = self._context(layout.rows)
             heads = layout.of_kind("head")
             head = library.head(heads[0].ids) if heads else None
             stitch(library.backbone, context, layout, head, passages)
-        with watch.step("read"):
-            logits = read_fresh(library.backbone, context, layout)
-        return Turn(plan, layout, ["hit" if hit else "compiled now" for hit in hits], logits)
+            request = Stitched(layout, context, plan.choices, passages)
+        with Feed(library.backbone, context, placements(library, request)) as feed:
+            repair = None
+            if self.method.selector is not None and passages:
+                with watch.step("select"):
+                    repair = choose_rows(library, self.method, request)
+            with watch.step("read"):
+                logits = read_fresh(library.backbone, context, layout, source=feed, repair=repair)
+        repaired = 0.0 if repair is None else repair.mean_rows
+        self._measured(layout, watch, feed.loading, repaired)
+        states: list[State] = ["compiled now" if choice.key in compiled else "hit" for choice in plan.choices]
+        return Turn(plan, layout, states, logits, decision.reason, repaired, feed.loading)
+
+    def _weighed(self, layout: Layout, passages: Sequence[Passage]) -> Decision:
+        """Whether to use the passages. Pages are always used: to compute them they would have to be drawn first."""
+        if not self.weigh or self.method.selector is None or self.method.shows_pages or not passages:
+            return Decision(True, "")
+        fresh = layout.count("fresh")
+        unread = self.library.backbone.row_bytes * sum(p.rows for p in passages if not p.in_memory)
+        speeds, reused = self.library.speeds, layout.count("passage")
+        return decide(speeds, self.method.name, rows=layout.rows, fresh=fresh, reused=reused, unread=unread)
+
+    def _measured(self, layout: Layout, watch: Stopwatch, loading: Loading, repaired: float) -> None:
+        """Keep what this turn tells about the speed of model and bank."""
+        speeds = self.library.speeds
+        speeds.saw_pass(layout.count("fresh") + repaired, layout.rows, watch.seconds["read"] - loading.waited)
+        speeds.saw_reuse(self.method.name, watch.seconds, layout.count("passage"), repaired)
+        if loading.seconds:
+            speeds.store.add(loading.bytes / loading.seconds)
+        if self.method.selector is not None:
+            self.library.keep_speeds()
 
     def _compute(self, plan: Plan, watch: Stopwatch) -> Turn:
         """Nothing reused: the first turn by the model's own forward, later ones over what that left."""
@@ -171,7 +229,10 @@ class Chat:
                 logits = read_fresh(backbone, self.context, layout)
         else:
             with watch.step("read"):
+                start = watch.seconds.get("read", 0.0)
                 logits, cache = prefill(backbone, layout)
+            if not self.method.shows_pages:
+                self.library.speeds.saw_pass(layout.rows, layout.rows, watch.seconds["read"] - start)
             keep(self._context(layout.rows), layout, cache)
         return Turn(plan, layout, ["fresh"] * len(encodings), logits)
 
@@ -249,5 +310,6 @@ def _tokens(method: Method, turn: Turn, generation: Generation, sources: Sequenc
         "reused": rows("hit"),
         "compiled": rows("compiled now"),
         "fresh": fresh,
+        "recomputed": round(turn.repaired),
         "generated": len(generation.ids),
     }

@@ -26,7 +26,8 @@ TOP_K = 5
 class Engine:
     """A model, a bank of compiled documents, and an embedder.
 
-    `source` names the model in messages and in the bank; `page` is how methods given by name draw their pages.
+    `source` names the model in messages and in the bank; `page` is how methods given by name draw their pages. With
+    `weigh`, methods that repair compute everything where that is expected to be faster than loading and repairing.
     """
 
     def __init__(
@@ -37,11 +38,12 @@ class Engine:
         embedder: Embedder | str = "lexical",
         page: PageSpec | None = None,
         source: str = "this model",
+        weigh: bool = True,
     ) -> None:
         made = make_embedder(embedder) if isinstance(embedder, str) else embedder
         self.library = Library(backbone, bank or Bank.memory(), made)
         self.page = page or PageSpec()
-        self.source = source
+        self.source, self.weigh = source, weigh
 
     @classmethod
     def from_pretrained(
@@ -54,6 +56,7 @@ class Engine:
         embedder: Embedder | str = "lexical",
         page: PageSpec | None = None,
         template_options: dict[str, Any] | None = None,
+        weigh: bool = True,
     ) -> "Engine":
         """Load a model from a folder or hub id; without a bank (or its folder), passages stay in memory.
 
@@ -62,7 +65,7 @@ class Engine:
         """
         backbone = load_backbone(model, device=device, dtype=dtype, template_options=template_options)
         opened = Bank.open(bank) if isinstance(bank, str | Path) else bank
-        return cls(backbone, opened, embedder=embedder, page=page, source=str(model))
+        return cls(backbone, opened, embedder=embedder, page=page, source=str(model), weigh=weigh)
 
     @property
     def bank(self) -> Bank:
@@ -134,7 +137,7 @@ class Engine:
         `raw` leaves the chat template out: such a conversation has one turn.
         """
         self.library.check_model(self.source)
-        return Chat(self.library, self.method(method), system, self.retrieve, self.add, raw=raw)
+        return Chat(self.library, self.method(method), system, self.retrieve, self.add, raw=raw, weigh=self.weigh)
 
     def add(self, document: Document) -> None:
         """Put a document into the bank; another text under the same id is a new version, and the old one is gone."""

@@ -131,6 +131,9 @@ class KV(Protocol):
     def v(self, layer: int) -> Tensor:
         """Values (H, T, D) of one layer."""
 
+    def span(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (n, H, T, D) of the layers from `first` up to, not including, `last`."""
+
 
 @dataclass(frozen=True)
 class StackedKV:
@@ -151,6 +154,10 @@ class StackedKV:
     def v(self, layer: int) -> Tensor:
         """Values (H, T, D) of one layer."""
         return self.values[layer]
+
+    def span(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (n, H, T, D) of some layers."""
+        return self.keys[first:last], self.values[first:last]
 
 
 @dataclass(frozen=True)
@@ -173,3 +180,8 @@ class Passage:
     def rows(self) -> int:
         """How many rows the passage fills in a context."""
         return self.ids.shape[0]
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether keys and values are at hand, and not still in their record."""
+        return isinstance(self.kv, StackedKV)

@@ -168,6 +168,22 @@ class Bank:
         """
         return self.passages.get(key)
 
+    def peek(self, key: str) -> Passage | None:
+        """As `get`, but keys and values may stay in the record: each layer is read, and verified, when it is asked for.
+
+        Reading one may raise DamagedRecordError; `get` of the same key then puts the record aside.
+        """
+        return self.passages.peek(key)
+
+    def warm(self, passage: Passage) -> None:
+        """Keep a passage in memory that was read layer by layer."""
+        self.passages.warm(passage)
+
+    @property
+    def keeps_hot(self) -> bool:
+        """Whether passages read from the store are kept in memory."""
+        return self.passages.hot.capacity > 0
+
     def has(self, key: str) -> bool:
         """Whether a record is there; it is not read."""
         return self.passages.has(key)

@@ -1,5 +1,7 @@
 """A passage as the tensors and strings of one record, and back."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -53,18 +55,43 @@ def passage_meta(passage: Passage) -> dict[str, str]:
     }
 
 
-def read_passage(record: Record) -> Passage:
-    """The whole passage, each tensor verified; raises DamagedRecordError, also when a part is missing."""
+@dataclass(frozen=True)
+class RecordKV:
+    """Keys and values that stay in their record until asked for; DamagedRecordError when they are not right."""
+
+    record: Record
+    layers: int
+
+    def k(self, layer: int) -> Tensor:
+        """Keys (H, T, D) of one layer."""
+        return self.record.part("k", layer)
+
+    def v(self, layer: int) -> Tensor:
+        """Values (H, T, D) of one layer."""
+        return self.record.part("v", layer)
+
+    def span(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (n, H, T, D) of some layers."""
+        return self.record.span("k", first, last), self.record.span("v", first, last)
+
+
+def read_passage(record: Record, *, lazily: bool = False) -> Passage:
+    """The whole passage, each tensor verified; raises DamagedRecordError, also when a part is missing.
+
+    `lazily`: keys and values stay in the record, each layer verified when it is read.
+    """
     meta = record.meta
     key = meta["key"]
     try:
         span, origin = int(meta["span"]), int(meta["origin"])
+        kv: KV | None = RecordKV(record, int(meta["layers"])) if lazily else None
     except (KeyError, ValueError) as error:
         raise damaged(key, "it does not describe a passage") from error
     ids, positions = record.tensor("ids"), record.tensor("positions")
-    keys, values = record.tensor("k"), record.tensor("v")
-    fault = _fault(ids, keys, values)
-    if fault is not None:
-        raise damaged(key, fault)
+    if kv is None:
+        kv = StackedKV(record.tensor("k"), record.tensor("v"))
+        fault = _fault(ids, kv.keys, kv.values)
+        if fault is not None:
+            raise damaged(key, fault)
     extras = {name[2:]: record.tensor(name) for name in record.names() if name.startswith("x.")}
-    return Passage(key, ids, positions, span, origin, StackedKV(keys, values), extras)
+    return Passage(key, ids, positions, span, origin, kv, extras)

@@ -16,6 +16,16 @@ class HotTier:
         self._lock = threading.Lock()
         self.bytes = 0
 
+    @property
+    def capacity(self) -> int:
+        """The most bytes it keeps."""
+        return self._capacity
+
+    def has(self, key: str) -> bool:
+        """Whether the passage is there."""
+        with self._lock:
+            return key in self._passages
+
     def get(self, key: str) -> Passage | None:
         """The passage, which is now the most recently used one, or None."""
         with self._lock:

@@ -31,6 +31,13 @@ class MemoryRecord:
             raise damaged(self._key, f"{name!r} has no part {index}")
         return tensor[index]
 
+    def span(self, name: str, first: int, last: int) -> Tensor:
+        """Some slices along dim 0 of a 4-D tensor, shared with the store."""
+        tensor = self.tensor(name)
+        if tensor.ndim != 4 or not 0 <= first < last <= tensor.shape[0]:
+            raise damaged(self._key, f"{name!r} has no part {last - 1}")
+        return tensor[first:last]
+
     @property
     def bytes(self) -> int:
         """The bytes of all tensors."""
@@ -42,6 +49,8 @@ class MemoryRecord:
 
 class MemoryStore:
     """Records that live as long as the process; they have no checksums, for nothing lies between write and read."""
+
+    in_memory = True
 
     def __init__(self) -> None:
         self._records: dict[str, MemoryRecord] = {}

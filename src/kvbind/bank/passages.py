@@ -44,18 +44,39 @@ class Passages:
             self.misses += passage is None
         return passage
 
+    def peek(self, key: str) -> Passage | None:
+        """A passage whose keys and values may still lie in its record, to be read layer by layer, or None."""
+        if self.hot.has(key) or self.store.in_memory:
+            return self.get(key)
+        record = self.open(key)
+        passage = None if record is None else self._decoded(key, record, lazily=True)
+        with self._lock:
+            self.hits += passage is not None
+            self.misses += passage is None
+        return passage
+
+    def warm(self, passage: Passage) -> None:
+        """Keep a passage that was read layer by layer in the hot tier, unless it was removed meanwhile."""
+        self.hot.put(passage)
+        if not self.has(passage.key):
+            self.hot.drop(passage.key)
+
     def _read(self, key: str) -> Passage | None:
         self.hot.drop(key)
         record = self.open(key)
         if record is None:
             return None
         try:
-            return read_passage(record)
+            return self._decoded(key, record)
+        finally:
+            record.close()
+
+    def _decoded(self, key: str, record: Record, *, lazily: bool = False) -> Passage | None:
+        try:
+            return read_passage(record, lazily=lazily)
         except DamagedRecordError as error:
             self.put_aside(key, error)
             return None
-        finally:
-            record.close()
 
     def has(self, key: str) -> bool:
         """Whether a record is there; it is not read."""

@@ -202,12 +202,16 @@ class RecordFile:
 
     def part(self, name: str, index: int) -> Tensor:
         """One slice along dim 0 of a 4-D tensor, read and checked alone; raises DamagedRecordError."""
+        return self.span(name, index, index + 1)[0]
+
+    def span(self, name: str, first: int, last: int) -> Tensor:
+        """Some slices along dim 0 of a 4-D tensor, read in one go and checked each; raises DamagedRecordError."""
         entry = self._entry(name)
         (begin, end), shape = entry["data_offsets"], entry["shape"]
-        if len(shape) != 4 or not 0 <= index < shape[0]:
-            raise damaged(self._key, f"{name!r} has no part {index}")
-        begin += index * ((end - begin) // shape[0])
-        return self._load(name, entry, begin, shape[1:], self._checksums[name][index : index + 1])
+        if len(shape) != 4 or not 0 <= first < last <= shape[0]:
+            raise damaged(self._key, f"{name!r} has no part {last - 1}")
+        begin += first * ((end - begin) // shape[0])
+        return self._load(name, entry, begin, [last - first, *shape[1:]], self._checksums[name][first:last])
 
     def _entry(self, name: str) -> dict[str, Any]:
         if name not in self._entries:

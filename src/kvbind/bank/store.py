@@ -32,12 +32,20 @@ class Record(Protocol):
     def part(self, name: str, index: int) -> Tensor:
         """One slice along dim 0 of a 4-D tensor (a layer's keys or values), read alone; as `tensor` else."""
 
+    def span(self, name: str, first: int, last: int) -> Tensor:
+        """Some slices along dim 0 of a 4-D tensor, from `first` up to, not including, `last`; as `tensor` else."""
+
     def close(self) -> None:
         """Let go of what the record holds open."""
 
 
 class Store(Protocol):
-    """Records by key. Keys are lower-case letters, digits, "-" and "_"."""
+    """Records by key. Keys are lower-case letters, digits, "-" and "_".
+
+    `in_memory`: reading a record costs nothing, so there is nothing to gain from reading it in parts.
+    """
+
+    in_memory: bool
 
     def put(self, key: str, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> int:
         """Store a record, replacing one under the same key, and return its bytes; raises BankError."""
@@ -67,6 +75,8 @@ class DirectoryStore:
     A file appears whole or not at all, also after a power cut, and any number of processes may share the folder.
     Raises BankError when the folder cannot be made.
     """
+
+    in_memory = False
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)

@@ -93,6 +93,12 @@ def sampling_options(function: F) -> F:
 @sampling_options
 @click.option("--explain", is_flag=True, help="Print where the answer came from, and where the time went.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text as it comes.")
+@click.option(
+    "--weigh/--no-weigh",
+    default=True,
+    show_default=True,
+    help="Let a repairing method compute everything where that is expected to be faster.",
+)
 @options.model_options
 @options.debug
 def ask(
@@ -104,6 +110,7 @@ def ask(
     explain: bool,
     as_json: bool,
     device: str,
+    weigh: bool,
     **given: Any,
 ) -> None:
     """Ask a QUESTION ("-" reads it from standard input) over documents of a bank; the answer goes to stdout.
@@ -120,7 +127,7 @@ def ask(
 
     with Bank.open(bank, hot_bytes=0, create=False) as opened:
         request = {"top_k": top_k, "system": system, "explain": explain}
-        answer = _answer(opened, question, docs, device, request, given, stream=not as_json)
+        answer = _answer(opened, question, docs, device, request, given, weigh=weigh, stream=not as_json)
         damage = list(opened.damage)
     if as_json:
         click.echo(json.dumps({**asdict(answer), "damage": damage}, ensure_ascii=False))
@@ -138,6 +145,7 @@ def _answer(
     request: dict[str, Any],
     given: dict[str, Any],
     *,
+    weigh: bool,
     stream: bool,
 ) -> "Answer":
     """Everything that can be wrong with a request is checked before the model is loaded."""
@@ -156,6 +164,7 @@ def _answer(
         raise DocumentError("the bank holds no documents: compile some first")
     with console(err=True).status(f"loading {settings.model}") as status:
         engine = load_engine(bank, settings, device)
+        engine.weigh = weigh
         status.update("reading")
 
         def write(text: str) -> None:
@@ -180,3 +189,5 @@ def _explain(answer: "Answer") -> None:
         shown.print("attention: the last question token's, at the middle layer; the rest is on the prompt's other text")
         shown.print()
     shown.print(costs_table(answer))
+    if answer.decision:
+        shown.print(answer.decision)

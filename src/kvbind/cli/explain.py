@@ -13,6 +13,7 @@ STEPS = {
     "plan": "choosing representations, finding keys",
     "fetch": "reading passages from the bank",
     "stitch": "moving passages to their places, and computing the head if need be",
+    "select": "finding the reused tokens to compute anew",
     "read": "computing fresh tokens, usually the question's, up to the first answer token",
 }
 OUTSIDE = {
@@ -24,6 +25,7 @@ TOKENS = {
     "reused": "passages that were in the bank",
     "compiled": "passages compiled within this request",
     "fresh": "computed for this request alone",
+    "recomputed": "of the reused ones, computed anew (averaged over layers)",
     "generated": "the answer",
 }
 
@@ -62,7 +64,18 @@ def costs_table(answer: Answer) -> Table:
     for name, note in OUTSIDE.items():
         if name in answer.seconds:
             table.add_row(name, duration(answer.seconds[name]), note)
-    table.add_row("tokens", f"{sum(answer.tokens.values()):,}", "", style="bold")
+    _loading_row(table, answer)
+    total = sum(count for name, count in answer.tokens.items() if name != "recomputed")
+    table.add_row("tokens", f"{total:,}", "", style="bold")
     for name, note in TOKENS.items():
-        table.add_row(f"  {name}", f"{answer.tokens[name]:,}", note)
+        if answer.tokens[name] or name != "recomputed":
+            table.add_row(f"  {name}", f"{answer.tokens[name]:,}", note)
     return table
+
+
+def _loading_row(table: Table, answer: Answer) -> None:
+    """What was read from the bank while the model computed, and how much of that the model had to wait for."""
+    loading = answer.loading
+    if loading.bytes:
+        waited = f"{loading.bytes / 1e6:,.1f} MB beside the computation, which waited {duration(loading.waited)} for it"
+        table.add_row("loading", duration(loading.seconds), waited)

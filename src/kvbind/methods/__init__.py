@@ -2,6 +2,7 @@
 
 from kvbind.methods.allocate import cumulative
 from kvbind.methods.method import Method, Write
+from kvbind.methods.selectors import Selector
 from kvbind.methods.table import factories, parameters, parse_method
 
-__all__ = ["Method", "Write", "cumulative", "factories", "parameters", "parse_method"]
+__all__ = ["Method", "Selector", "Write", "cumulative", "factories", "parameters", "parse_method"]

@@ -1,9 +1,10 @@
-"""What a published method *is*, as data: what to write, and which representation each chunk gets."""
+"""What a published method *is*, as data: what to write, which representation each chunk gets, what to repair."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kvbind.methods.selectors import Selector
 from kvbind.types import Page, Representation
 
 Allocate = Callable[[Sequence[float]], Sequence[int]]
@@ -21,6 +22,11 @@ class Write:
     count: int = 0
 
     @property
+    def is_plain(self) -> bool:
+        """Whether a chunk right after the same head is computed as in full prefill."""
+        return True
+
+    @property
     def label(self) -> str:
         """Its short name, as the bank lists it."""
         return f"{self.frame}:{self.count}" if self.frame == "dummy" else self.frame
@@ -31,13 +37,15 @@ class Method:
     """One method with its parameters filled in.
 
     `write` is None where nothing is reused. `allocate` takes the chunks' relevance scores and gives each chunk a
-    representation by its number in `representations`; None gives every chunk the first.
+    representation by its number in `representations`; None gives every chunk the first. `selector` says which
+    reused rows are computed anew; None: none.
     """
 
     name: str
     write: Write | None
     representations: tuple[Representation, ...]
     allocate: Allocate | None = None
+    selector: Selector | None = None
 
     @property
     def shows_pages(self) -> bool:

@@ -9,6 +9,14 @@ from typing import Any
 from kvbind.errors import MethodError
 from kvbind.methods.allocate import cumulative
 from kvbind.methods.method import Method, Write
+from kvbind.methods.selectors import (
+    Probe,
+    Selector,
+    checked_share,
+    every_row,
+    first_rows,
+    most_important,
+)
 from kvbind.types import Page, PageSpec, Representation, Text
 
 Factory = Callable[..., Method]
@@ -55,12 +63,77 @@ def _promote(scores: Any, *, alpha: float, budget: int) -> list[int]:
     return [int(index in promoted) for index in range(len(scores))]
 
 
+def epic(page: PageSpec, k: int = 16, dpi: int = 0) -> Method:
+    """Compiled alone; the first `k` rows of each document are computed anew (EPIC, LegoLink-k)."""
+    if k < 0:
+        raise MethodError(f"epic:k={k}: give the number of rows at each document's start, 0 or more")
+    return Method("epic", Write("bare"), _shown(page, dpi), selector=Selector(partial(first_rows, k=k)))
+
+
+def cacheblend(page: PageSpec, ratio: float = 0.16, check: int = 1, gradual: bool = False, dpi: int = 0) -> Method:
+    """Compiled alone; from layer `check` on, the `ratio` of rows whose values differ most is computed anew.
+
+    CacheBlend. `gradual` narrows over the layers after it too, by a schedule of ours: the share is ratio to a power
+    that grows from 0.8 at the check layer to 1.2 at the last.
+    """
+    checked_share("cacheblend:ratio", ratio)
+    if check < 0:
+        raise MethodError(f"cacheblend:check={check}: give the number of a layer, counted from 0")
+    shares = partial(_blend_shares, ratio=ratio, check=check, gradual=gradual)
+    return Method("cacheblend", Write("bare"), _shown(page, dpi), selector=Selector(every_row, shares=shares))
+
+
+def _blend_shares(layers: int, *, ratio: float, check: int, gradual: bool) -> dict[int, float]:
+    if check >= layers:
+        raise MethodError(f"cacheblend:check={check}: the model has layers 0 to {layers - 1}")
+    if not gradual:
+        return {check: ratio}
+    steps = max(1, layers - 1 - check)
+    return {layer: ratio ** (0.8 + 0.4 * (layer - check) / steps) if ratio else 0.0 for layer in range(check, layers)}
+
+
+def qcfuse(
+    page: PageSpec, ratio: float = 0.3, layer: int = -1, digest: float = 0.15, template: bool = False, dpi: int = 0
+) -> Method:
+    """The `ratio` of rows that the question looks at most, at one critical layer, computed anew (QCFuse, 2604.08585).
+
+    `layer` -1: the model's profiled layer, or its middle one. `digest`: the share of each document's rows, those with
+    the largest keys, that the question is read behind.
+    """
+    probe = Probe("norm", digest, () if layer < 0 else (layer,))
+    return _query_centric("qcfuse", ratio, probe, template, _shown(page, dpi))
+
+
+def qcfuse_view(
+    page: PageSpec, ratio: float = 0.5, digest: float = 0.15, layers: int = 3, template: bool = False, dpi: int = 0
+) -> Method:
+    """As qcfuse, with anchors scored by repeating each document, at `layers` critical layers (QCFuse, 2606.05875).
+
+    `digest` 1 is ProphetKV, 0 is FusionRAG.
+    """
+    if layers < 1:
+        raise MethodError(f"qcfuse-view:layers={layers}: at least one critical layer is needed")
+    probe = Probe("repeat", digest, count=layers)
+    return _query_centric("qcfuse-view", ratio, probe, template, _shown(page, dpi))
+
+
+def _query_centric(name: str, ratio: float, probe: Probe, template: bool, shown: tuple[Representation, ...]) -> Method:
+    checked_share(f"{name}:ratio", ratio)
+    checked_share(f"{name}:digest", probe.digest)
+    selector = Selector(partial(most_important, ratio=ratio), probe)
+    return Method(name, Write("template" if template else "bare"), shown, selector=selector)
+
+
 BUILT_IN: Mapping[str, Factory] = {
     "full": full,
     "prefix-free": prefix_free,
     "dummy": dummy,
     "template": template,
     "qv-pic": qv_pic,
+    "epic": epic,
+    "cacheblend": cacheblend,
+    "qcfuse": qcfuse,
+    "qcfuse-view": qcfuse_view,
 }
 
 

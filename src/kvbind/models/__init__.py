@@ -4,7 +4,7 @@ from kvbind.models.attention import Pass, rows_mask
 from kvbind.models.backbone import Backbone, DynamicKV, Inputs, line
 from kvbind.models.chat import ChatTemplate, Fixed, Part, Slot, Turn
 from kvbind.models.context import Context, Rows
-from kvbind.models.families import FAMILIES, ROPE_TYPES, Family
+from kvbind.models.families import FAMILIES, ROPE_TYPES, Family, Features, joined
 from kvbind.models.loading import check_supported, load_backbone
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Context",
     "DynamicKV",
     "Family",
+    "Features",
     "Fixed",
     "Inputs",
     "Part",
@@ -23,6 +24,7 @@ __all__ = [
     "Slot",
     "Turn",
     "check_supported",
+    "joined",
     "line",
     "load_backbone",
     "rows_mask",

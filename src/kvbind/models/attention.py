@@ -22,12 +22,14 @@ class Pass:
     """What one forward pass tells attention: `mask` (R, T), true where a row may look.
 
     Without a mask, rows are the whole context and see what stands before them (`causal`), or see everything. With
-    `probe`, attention of the last row is noted there, averaged over heads: (B, T).
+    `probe`, attention of the last row is noted there, averaged over heads: (B, T). With `queries`, the queries of
+    every layer are: (B, Hq, R, D), rotated.
     """
 
     mask: Tensor | None
     causal: bool = False
     probe: list[Tensor] | None = None
+    queries: list[Tensor] | None = None
 
 
 def rows_mask(rows: Tensor, size: int) -> Tensor:
@@ -52,6 +54,8 @@ def attend(
     scale = kwargs.get("scaling")
     if kvbind_pass.probe is not None:
         kvbind_pass.probe.append(last_row_attention(query, key, kvbind_pass.mask, scale))
+    if kvbind_pass.queries is not None:
+        kvbind_pass.queries.append(query)
     if kvbind_pass.causal:
         out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=True)
     else:

@@ -30,6 +30,10 @@ class Inputs:
     x: Tensor
     deep: tuple[Tensor, ...] = ()
 
+    def only(self, kept: Tensor) -> "Inputs":
+        """Some of the rows (n,), by their number in this pass."""
+        return Inputs(self.x[:, kept], tuple(level[:, kept] for level in self.deep))
+
 
 @dataclass(frozen=True)
 class Backbone:
@@ -75,6 +79,17 @@ class Backbone:
         attention, config = self.stack.layers[0].self_attn, self.stack.config
         return len(self.stack.layers), int(config.num_key_value_heads), int(attention.head_dim)
 
+    @cached_property
+    def layer_weights(self) -> int:
+        """How many numbers the decoder layers multiply each row with."""
+        return sum(weight.numel() for weight in self.stack.layers.parameters())
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row's keys and values in all layers."""
+        layers, heads, dim = self.shape
+        return 2 * layers * heads * dim * self.dtype.itemsize
+
     @property
     def window(self) -> int:
         """How many positions the model was made for."""
@@ -114,6 +129,11 @@ class Backbone:
         ids = torch.tensor(wrapper[:place] + [token] * count + wrapper[place + 1 :], dtype=torch.long)
         positions = vision.positions(self.model, ids, ids == token, pixels)
         return Encoding(ids, positions, int(positions.max()) + 1, pixels, ids == token)
+
+    def is_image(self, ids: Tensor) -> Tensor:
+        """True (T,) at the ids (T,) that stand for visual tokens."""
+        token = self.model.config.image_token_id if self.reads_pages else -2
+        return ids == int(token)
 
     # Forward passes
 
@@ -166,6 +186,17 @@ class Backbone:
         if index < len(inputs.deep):
             x = x + inputs.deep[index]
         return Inputs(x, inputs.deep)
+
+    def scaling(self, index: int) -> float:
+        """What a layer's scores are multiplied with before their softmax."""
+        return float(self.stack.layers[index].self_attn.scaling)
+
+    def values(self, index: int, x: Tensor) -> Tensor:
+        """The values (B, H, R, D) that a layer would fill for hidden states (B, R, C), before it is run."""
+        layer = self.stack.layers[index]
+        values: Tensor = layer.self_attn.v_proj(layer.input_layernorm(x))
+        _, heads, dim = self.shape
+        return values.view(*x.shape[:2], heads, dim).transpose(1, 2)
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits (B, R, V) of hidden states (B, R, C)."""

@@ -23,6 +23,17 @@ class Features:
     rows: Sequence[Tensor]
     deep: Sequence[Sequence[Tensor]] = ()
 
+    def only(self, kept: Tensor) -> "Features":
+        """Of one image, some rows: `kept` (T,) is true there."""
+        return Features([rows[kept] for rows in self.rows], [[rows[kept] for rows in level] for level in self.deep])
+
+
+def joined(images: Sequence[Features]) -> Features:
+    """The features of several images, in order."""
+    rows = [row for image in images for row in image.rows]
+    deep = [[row for image in images for row in image.deep[level]] for level in range(len(images[0].deep))]
+    return Features(rows, deep)
+
 
 @dataclass(frozen=True)
 class Vision:

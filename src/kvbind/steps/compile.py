@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 
 from kvbind.errors import MethodError
 from kvbind.methods import Method
-from kvbind.steps.fetch import compile_choices, label
+from kvbind.steps.companions import prepare
+from kvbind.steps.fetch import compile_choices
 from kvbind.steps.library import Library
-from kvbind.steps.plan import Choice
+from kvbind.steps.plan import Choice, label
 from kvbind.types import Document, Page, Passage
 
 
@@ -45,6 +46,9 @@ def compile_documents(
         report = tally.report
         tally.tell(compiled=report.compiled + 1, rows=report.rows + passage.rows, bytes=report.bytes + _bytes(passage))
     tally.tell(skipped=tally.report.passages - tally.report.compiled)  # equal texts are compiled once
+    if method.selector is not None:
+        for document_id in tally.seen:
+            prepare(library, _choices(library, library.bank.document(document_id), method), method)
     return tally.report
 
 
@@ -53,6 +57,7 @@ class _Tally:
 
     def __init__(self, progress: Progress | None) -> None:
         self.report, self.progress, self.start = CompileReport(), progress, time.perf_counter()
+        self.seen: list[str] = []
 
     def tell(self, **changes: object) -> None:
         self.report = replace(self.report, seconds=time.perf_counter() - self.start, **changes)  # type: ignore[arg-type]
@@ -69,6 +74,7 @@ def _missing(library: Library, documents: Iterable[Document], method: Method, ta
         wanted = _choices(library, document, method)
         library.vectors([document.text, *(choice.chunk.text for choice in wanted)])
         lacking = [choice for choice in wanted if not _linked(library, choice, method)]
+        tally.seen.append(document.id)
         report = tally.report
         replaced = before.get(document.id, document.digest) != document.digest
         tally.tell(

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from kvbind.models import Backbone, Context, line
 from kvbind.steps.layout import Layout
-from kvbind.steps.read import read
+from kvbind.steps.read import Notes, read
 
 
 def attention_shares(backbone: Backbone, context: Context, layout: Layout) -> list[float]:
@@ -17,16 +17,16 @@ def attention_shares(backbone: Backbone, context: Context, layout: Layout) -> li
     last = layout.segments[-1]
     row = last.rows.stop - 1
     middle = backbone.shape[0] // 2
-    probe: list[Tensor] = []
+    seen: list[Tensor] = []
     rows = torch.tensor([row], device=context.device)
     kept = [(keys[:, :, row].clone(), values[:, :, row].clone()) for keys, values in _layers(context, middle + 1)]
     position = int(last.positions[0, -1])
     positions = line(position, 1, backbone.family.axes)[:, None].to(context.device)
     inputs = backbone.embed(last.ids[-1:][None].to(context.device))
-    read(backbone, context, inputs, rows, positions, layers=middle + 1, probe=probe)
+    read(backbone, context, inputs, rows, positions, layers=middle + 1, notes=Notes(attention=seen))
     for (keys, values), (old_keys, old_values) in zip(_layers(context, middle + 1), kept, strict=True):
         keys[:, :, row], values[:, :, row] = old_keys, old_values
-    attention = probe[-1][0].cpu()  # (T,)
+    attention = seen[-1][0].cpu()  # (T,)
     return [float(attention[segment.rows].sum()) for segment in layout.chunks]
 
 

@@ -6,25 +6,26 @@ from dataclasses import dataclass
 from kvbind.errors import KvbindError
 from kvbind.methods import Method, Write
 from kvbind.steps.library import Library
-from kvbind.steps.plan import Choice
+from kvbind.steps.plan import Choice, label
 from kvbind.steps.write import write_passages
-from kvbind.types import Encoding, Page, Passage, Representation
+from kvbind.types import Encoding, Passage
 
 # Rows of one compile batch. A GPU needs many to be busy; a CPU is busy with few, and progress shows sooner.
 BATCH_ROWS = {"cuda": 8192, "cpu": 1024}
 
 
-def label(representation: Representation) -> str:
-    """A representation's short name: `text` or `page@72`."""
-    return f"page@{representation.dpi}" if isinstance(representation, Page) else "text"
+def fetch(
+    library: Library, choices: Sequence[Choice], method: Method, *, lazily: bool = False
+) -> tuple[list[Passage], list[bool]]:
+    """Passages of a request, in order, and which were in the bank; the others are compiled now and kept.
 
-
-def fetch(library: Library, choices: Sequence[Choice], method: Method) -> tuple[list[Passage], list[bool]]:
-    """Passages of a request, in order, and which were in the bank; the others are compiled now and kept."""
+    `lazily`: keys and values that are not in memory stay in their records, for a feed to bring in layer by layer.
+    """
     assert method.write is not None
+    take = library.bank.peek if lazily else library.bank.get
     found: dict[str, Passage] = {}
     for choice in choices:
-        if choice.key not in found and (passage := library.bank.get(choice.key)) is not None:
+        if choice.key not in found and (passage := take(choice.key)) is not None:
             found[choice.key] = passage
     hits = [choice.key in found for choice in choices]
     for choice in choices:

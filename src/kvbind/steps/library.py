@@ -16,6 +16,7 @@ from kvbind.models import Backbone, line
 from kvbind.models.identity import json_digest
 from kvbind.relevance import Embedder
 from kvbind.render import Renderer
+from kvbind.steps.cost import Speeds
 from kvbind.steps.write import frame_ids, write_passages
 from kvbind.types import (
     KV,
@@ -44,8 +45,20 @@ class Library:
     renderers: dict[PageSpec, Renderer] = field(default_factory=dict)
     heads: OrderedDict[tuple[int, ...], KV] = field(default_factory=OrderedDict)
     frames: dict[tuple[Write, bool], list[int]] = field(default_factory=dict)
+    speeds: Speeds = field(init=False)
     _documents: tuple[list[tuple[str, str]], list[str], Tensor] | None = None
     _registered: bool = False
+
+    def __post_init__(self) -> None:
+        self.speeds = Speeds.read(self.backbone, self.bank.get_setting(self._speeds_name, {}))
+
+    @property
+    def _speeds_name(self) -> str:
+        return f"speeds of {self._model} on {self.backbone.device}"
+
+    def keep_speeds(self) -> None:
+        """Note in the bank how fast model and bank were, for requests to come."""
+        self.bank.set_setting(self._speeds_name, self.speeds.plain())
 
     def renderer(self, spec: PageSpec) -> Renderer:
         """The renderer of a page spec, its font loaded once."""
@@ -171,6 +184,17 @@ class Library:
             assert vectors is not None
             self._documents = known, ids, vectors
         return self._documents[1], self._documents[2]
+
+    @property
+    def ranked_layers(self) -> list[int]:
+        """The model's layers, those first whose attention best tells which rows matter; empty if it has no profile."""
+        ranking: list[int] = self.bank.get_setting(self.profile_name, {}).get("ranking", [])
+        return ranking
+
+    @property
+    def profile_name(self) -> str:
+        """The bank's setting that holds this model's profile."""
+        return f"layers of {self._model}"
 
     def register(self, source: str) -> None:
         """Note in the bank that it holds passages of this model."""

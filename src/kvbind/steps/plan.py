@@ -36,6 +36,16 @@ class Choice:
     key: str
     relevance: float | None = None
 
+    @property
+    def shown(self) -> str:
+        """Its representation's short name: `text` or `page@72`."""
+        return label(self.representation)
+
+
+def label(representation: Representation) -> str:
+    """A representation's short name: `text` or `page@72`."""
+    return f"page@{representation.dpi}" if isinstance(representation, Page) else "text"
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -1,12 +1,29 @@
 """Placing passages: keys re-rotated from where they were compiled to where they stand, values as they are."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from kvbind.models import Backbone, Context
 from kvbind.steps.layout import Layout, Segment
+from kvbind.steps.plan import Choice
 from kvbind.types import KV, Passage, StackedKV
+
+
+@dataclass(frozen=True)
+class Stitched:
+    """A request in its context: its chunks and their passages, in the order of its parts."""
+
+    layout: Layout
+    context: Context
+    choices: Sequence[Choice]
+    passages: Sequence[Passage]
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The passages' segments, in the same order."""
+        return self.layout.chunks
 
 
 def stitch(
@@ -18,7 +35,7 @@ def stitch(
 ) -> None:
     """Take the layout's rows into use and fill those of the head and the passages; fresh rows are left to `read`.
 
-    `passages` come in the order of the request's parts.
+    `passages` come in the order of the request's parts. Those that are not in memory are left to a feed.
     """
     context.extend(layout.rows)
     context.position = layout.end
@@ -26,28 +43,27 @@ def stitch(
         place(backbone, context, layout.of_kind("head")[0], head, 0)
     compiled = [segment for segment in layout.chunks if segment.kind == "passage"]
     for segment, passage in zip(compiled, passages, strict=True):
-        place(backbone, context, segment, passage.kv, segment.anchor - passage.origin)
+        if isinstance(passage.kv, StackedKV):
+            place(backbone, context, segment, passage.kv, segment.anchor - passage.origin)
 
 
 def place(backbone: Backbone, context: Context, segment: Segment, kv: KV, shift: int) -> None:
-    """Fill one segment's rows from stored keys (moved by `shift`) and values."""
-    if isinstance(kv, StackedKV) and context.blocks is not None:
-        _place_block(backbone, context.blocks, segment, kv, shift)
-    else:
-        _place_layers(backbone, context, segment, kv, shift)
+    """Fill one segment's rows, in as many layers as there are, from stored keys (moved by `shift`) and values."""
+    place_layers(backbone, context, segment, 0, *kv.span(0, kv.layers), shift)
 
 
-def _place_layers(backbone: Backbone, context: Context, segment: Segment, kv: KV, shift: int) -> None:
-    for layer in range(context.layers):
-        keys = context.keys[layer][0, :, segment.rows]  # (H, T, D)
-        backbone.rope.rotate(kv.k(layer).to(keys), shift, out=keys)
-        context.values[layer][0, :, segment.rows].copy_(kv.v(layer))
-
-
-def _place_block(
-    backbone: Backbone, blocks: tuple[Tensor, Tensor], segment: Segment, kv: StackedKV, shift: int
+def place_layers(
+    backbone: Backbone, context: Context, segment: Segment, first: int, keys: Tensor, values: Tensor, shift: int
 ) -> None:
-    # All layers in one operation: on a GPU the launches, not the bytes, are what a stitch costs.
-    keys, values = (block[:, 0, :, segment.rows] for block in blocks)  # (L, H, T, D) each
-    backbone.rope.rotate(kv.keys.to(keys), shift, out=keys)
-    values.copy_(kv.values)
+    """Fill one segment's rows from layer `first` on, from keys and values (n, H, T, D)."""
+    layers = slice(first, first + keys.shape[0])
+    if context.blocks is None:
+        for layer, key, value in zip(range(layers.start, layers.stop), keys, values, strict=True):
+            target = context.keys[layer][0, :, segment.rows]  # (H, T, D)
+            backbone.rope.rotate(key.to(target), shift, out=target)
+            context.values[layer][0, :, segment.rows].copy_(value)
+        return
+    # Several layers in one operation: on a GPU the launches, not the bytes, are what a stitch costs.
+    into_keys, into_values = (block[layers, 0, :, segment.rows] for block in context.blocks)
+    backbone.rope.rotate(keys.to(into_keys), shift, out=into_keys)
+    into_values.copy_(values)
