@@ -580,3 +580,18 @@ def test_durations() -> None:
 def test_console_takes_ids_literally(capsys: pytest.CaptureFixture[str]) -> None:
     terminal_console().print("[bold]a[/bold] :smile:")
     assert capsys.readouterr().out == "[bold]a[/bold] :smile:\n"
+
+
+def test_layers_are_profiled_and_drawn(bank: Path, tmp_path: Path) -> None:
+    questions = tmp_path / "questions.txt"
+    questions.write_text("When did the storm arrive?\n\nWho was the keeper?\n")
+    shown = done(run("profile-layers", questions, "--bank", bank, "--plot", tmp_path / "layers.svg")).stdout
+    assert "2 questions" in shown
+    assert "chance" in shown
+    assert (tmp_path / "layers.svg").read_text().startswith("<svg")
+    answer = done(run("ask", "Who?", "--bank", bank, "--method", "qcfuse", "--max-tokens", 2, "--explain")).stdout
+    assert "recomputed" in answer
+    questions.write_text("\n")
+    failed = run("profile-layers", questions, "--bank", bank)
+    assert (failed.exit_code, failed.stderr.count("\n")) == (1, 1)
+    assert "there are no questions" in failed.stderr

@@ -24,6 +24,7 @@ PUBLIC = [
     "PageSpec",
     "Passage",
     "Sampling",
+    "Selector",
     "Source",
     "Text",
     "Write",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kvbind.corpus import read_documents
     from kvbind.engine import Engine
     from kvbind.errors import KvbindError
-    from kvbind.methods import Method, Write, parse_method
+    from kvbind.methods import Method, Selector, Write, parse_method
     from kvbind.steps.compile import CompileReport
     from kvbind.steps.decode import Sampling
     from kvbind.steps.plan import Message
@@ -24,7 +24,7 @@ _HOMES = {
     "kvbind.corpus": ("read_documents",),
     "kvbind.engine": ("Engine",),
     "kvbind.errors": ("KvbindError",),
-    "kvbind.methods": ("Method", "Write", "parse_method"),
+    "kvbind.methods": ("Method", "Selector", "Write", "parse_method"),
     "kvbind.steps.compile": ("CompileReport",),
     "kvbind.steps.decode": ("Sampling",),
     "kvbind.steps.plan": ("Message",),
@@ -48,6 +48,7 @@ __all__ = [
     "PageSpec",
     "Passage",
     "Sampling",
+    "Selector",
     "Source",
     "Text",
     "Write",

@@ -9,7 +9,7 @@ import torch
 from kvbind.answer import Answer
 from kvbind.bank import Bank
 from kvbind.chat import Chat
-from kvbind.errors import ModelError
+from kvbind.errors import MethodError, ModelError
 from kvbind.methods import Method, parse_method
 from kvbind.models import Backbone, load_backbone
 from kvbind.relevance import Embedder, make_embedder, rank
@@ -17,6 +17,7 @@ from kvbind.steps.compile import CompileReport, compile_documents
 from kvbind.steps.decode import Sampling
 from kvbind.steps.library import Library
 from kvbind.steps.plan import Message
+from kvbind.steps.profile import LayerProfile, keep_profile, profile_layers
 from kvbind.types import Doc, Document, PageSpec
 
 MethodLike = str | Method
@@ -138,6 +139,31 @@ class Engine:
         """
         self.library.check_model(self.source)
         return Chat(self.library, self.method(method), system, self.retrieve, self.add, raw=raw, weigh=self.weigh)
+
+    def profile_layers(
+        self,
+        questions: Sequence[str],
+        *,
+        method: MethodLike = "qcfuse",
+        ratio: float = 0.3,
+        top_k: int = TOP_K,
+        progress: Callable[[int], None] | None = None,
+    ) -> LayerProfile:
+        """Find the layers whose attention best tells which rows matter, and keep that in the bank for qcfuse.
+
+        Each question is read over the `top_k` documents most relevant to it, once whole and once by `method`'s probe.
+        Raises MethodError if the method has no probe, or without questions.
+        """
+        chosen = self.method(method)
+        if chosen.selector is None or chosen.selector.probe is None:
+            raise MethodError(f"{chosen.name} looks at no layer in particular: profile with qcfuse or qcfuse-view")
+        if not questions:
+            raise MethodError("there are no questions to profile with: give some, one per line")
+        self.library.check_model(self.source)
+        requests = [[Message("user", [*self.retrieve(question, top_k), question])] for question in questions]
+        profile = profile_layers(self.library, chosen, requests, ratio, progress)
+        keep_profile(self.library, profile)
+        return profile
 
     def add(self, document: Document) -> None:
         """Put a document into the bank; another text under the same id is a new version, and the old one is gone."""

@@ -9,6 +9,7 @@ from kvbind.cli.bank import bank
 from kvbind.cli.compile import compile_
 from kvbind.cli.methods import methods
 from kvbind.cli.options import DEBUG, debug
+from kvbind.cli.profile import profile_layers
 from kvbind.cli.render import render
 from kvbind.cli.terminal import INTERRUPTED, fail
 from kvbind.errors import KvbindError
@@ -65,5 +66,5 @@ def main() -> None:
     """
 
 
-for command in (compile_, ask, bank, methods, render):
+for command in (compile_, ask, bank, methods, profile_layers, render):
     main.add_command(command)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kvbind.methods import Method
+from kvbind.methods.selectors import Probe
 from kvbind.models import Backbone, Context
 from kvbind.steps.companions import anchors, critical_layers
 from kvbind.steps.layout import Segment
@@ -19,23 +20,38 @@ from kvbind.types import Passage
 def importance(library: Library, method: Method, request: Stitched) -> Tensor:
     """How much the question looks at every row of the context (size,), 0 at rows that are not a passage's.
 
-    Anchors of the passages stand before the question where they stand in the request; the question is read behind them
-    up to the last critical layer. Its queries there meet all the passages' keys of that layer: softmax over all of
-    them, averaged over question rows, heads and critical layers (2606.05875).
+    The mean over the critical layers (2606.05875).
     """
+    layers = critical_layers(library, probe_of(method))
+    return torch.stack(probe_layers(library, method, request, layers)).mean(dim=0)
+
+
+def probe_of(method: Method) -> Probe:
+    """The probe of a method that has one."""
     assert method.selector is not None
     assert method.selector.probe is not None
+    return method.selector.probe
+
+
+def probe_layers(library: Library, method: Method, request: Stitched, layers: Sequence[int]) -> list[Tensor]:
+    """For each of some layers, how much the question looks at every row (size,).
+
+    Anchors of the passages stand before the question, where they stand in the request; the question is read behind
+    them up to the last of the layers. Its queries there meet all the passages' keys of that layer: softmax over all of
+    them, averaged over question rows and heads.
+    """
     assert method.write is not None
-    probe, write, backbone = method.selector.probe, method.write, library.backbone
-    layers = critical_layers(library, probe)
-    digests = [anchors(library, choice, write, probe) for choice in request.choices]
+    backbone = library.backbone
+    digests = [anchors(library, choice, method.write, probe_of(method)) for choice in request.choices]
     queries = _probe_question(backbone, request, digests, max(layers) + 1)
-    scores = torch.zeros(request.context.size)
     where = torch.cat([torch.arange(segment.rows.start, segment.rows.stop) for segment in request.segments])
+    found = []
     for layer in layers:
         keys = _moved_keys(backbone, request, layer)  # (H, N, D)
-        scores[where] += _mean_attention(queries[layer][0], keys, backbone.scaling(layer)).cpu() / len(layers)
-    return scores
+        scores = torch.zeros(request.context.size)
+        scores[where] = mean_attention(queries[layer][0], keys, backbone.scaling(layer)).cpu()
+        found.append(scores)
+    return found
 
 
 def _probe_question(backbone: Backbone, request: Stitched, digests: Sequence[Passage], depth: int) -> list[Tensor]:
@@ -78,8 +94,13 @@ def _moved_keys(backbone: Backbone, request: Stitched, layer: int) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def _mean_attention(query: Tensor, keys: Tensor, scaling: float) -> Tensor:
-    """Softmax attention (N,) of query (Hq, R, D) over keys (H, N, D), averaged over heads and rows, in float32."""
-    grouped = query.float().reshape(keys.shape[0], -1, keys.shape[-1])  # (H, G·R, D)
-    scores: Tensor = grouped @ keys.float().transpose(-1, -2) * scaling  # (H, G·R, N)
-    return scores.softmax(-1).mean(dim=(0, 1))
+def mean_attention(query: Tensor, keys: Tensor, scaling: float, mask: Tensor | None = None) -> Tensor:
+    """Softmax attention (N,) of query (Hq, R, D) over keys (H, N, D), averaged over heads and rows, in float32.
+
+    `mask` (R, N) is true where a row may look; None: everywhere.
+    """
+    grouped = query.float().reshape(keys.shape[0], -1, *query.shape[1:])  # (H, G, R, D)
+    scores: Tensor = grouped @ keys.float().transpose(-1, -2)[:, None] * scaling  # (H, G, R, N)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    return scores.softmax(-1).mean(dim=(0, 1, 2))
