@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kvbind.errors import KvbindError
 from kvbind.methods import Method, Write
+from kvbind.steps.clock import Stopwatch
 from kvbind.steps.library import Library
 from kvbind.steps.plan import Choice, label
 from kvbind.steps.write import write_passages
@@ -89,7 +90,12 @@ def _fits(batch: Collection[_Waiting], encoding: Encoding, limit: int) -> bool:
 
 def _compile_batch(library: Library, batch: Sequence[_Waiting], write: Write) -> Iterator[tuple[Choice, Passage]]:
     frame = library.frame(write, batch[0].choices[0].representation)
-    compiled = write_passages(library.backbone, [waiting.encoding for waiting in batch], frame)
+    watch = Stopwatch(library.backbone.device)
+    with watch.step("write"):
+        compiled = write_passages(library.backbone, [waiting.encoding for waiting in batch], frame)
+    if batch[0].encoding.pixels is None:  # else the vision tower's time would count as the language model's
+        lengths = [waiting.encoding.ids.shape[0] + len(frame) for waiting in batch]
+        library.speeds.saw_pass(sum(lengths), max(lengths), watch.seconds["write"])
     for waiting, kv in zip(batch, compiled, strict=True):
         key, encoding = waiting.choices[0].key, waiting.encoding
         passage = Passage(key, encoding.ids, encoding.positions, encoding.span, len(frame), kv)
