@@ -116,6 +116,10 @@ def measure(
 def one_step(reader: Reader, store: Store, tokens: Tokens, arguments: argparse.Namespace) -> dict[str, float]:
     """One update of all weights."""
     rng = Random(f"{arguments.seed}/{reader.step}")
+    if arguments.only == "vision":
+        loss = _name_pages(reader, store, rng, arguments, 1.0)
+        clip(reader)
+        return {"naming": loss}
     joined = [dpi for dpi in DPIS if reader.level[dpi] >= 0]
     text_rows = arguments.rows // 4 if joined else arguments.rows * 2 // 3
     losses: dict[str, float] = {}
@@ -135,11 +139,22 @@ def one_step(reader: Reader, store: Store, tokens: Tokens, arguments: argparse.N
         for key, values in found.items():
             right[key] += values
     if len(joined) < len(DPIS):
-        with autocast:
-            named = warm_up(reader, store, rng, arguments.warm)
-        (named if not joined else 0.3 * named).backward()
-        losses["naming"] = float(named.detach())
+        losses["naming"] = _name_pages(reader, store, rng, arguments, 0.3 if joined else 1.0)
     for key, values in right.items():
         reader.note(key, sum(values) / len(values))
-    torch.nn.utils.clip_grad_norm_([*reader.model.parameters(), *reader.namer.parameters()], 1.0)
+    clip(reader)
     return losses
+
+
+def _name_pages(reader: Reader, store: Store, rng: Random, arguments: argparse.Namespace, share: float) -> float:
+    """Gradients of naming what stands on some pages, and its loss."""
+    autocast = torch.autocast(reader.device.type, torch.bfloat16) if arguments.bf16 else nullcontext()
+    with autocast:
+        named = warm_up(reader, store, rng, arguments.warm)
+    (share * named).backward()
+    return float(named.detach())
+
+
+def clip(reader: Reader) -> None:
+    """Bound the gradients."""
+    torch.nn.utils.clip_grad_norm_([*reader.model.parameters(), *reader.namer.parameters()], 1.0)

@@ -136,6 +136,7 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=1.5e-3)
     parser.add_argument("--rows", type=int, default=6000, help="rows of one step")
     parser.add_argument("--warm", type=int, default=12, help="pages of one step while the vision tower is warmed up")
+    parser.add_argument("--only", choices=("vision",), help="train the vision tower alone, to name what pages hold")
     parser.add_argument("--every", type=float, default=60.0, help="seconds between lines of the log")
     parser.add_argument("--measure", type=float, default=600.0, help="seconds between measurements on held-out notes")
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True)
