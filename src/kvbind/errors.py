@@ -43,3 +43,7 @@ class DamagedRecordError(BankError):
     def __init__(self, key: str, why: str) -> None:
         self.finding = f"record {key} is damaged ({why})"
         super().__init__(f"{self.finding}: compile its document again")
+
+
+class BenchError(KvbindError):
+    """A benchmark cannot be run or reported: an unknown task, data or a run's folder that do not fit, no matplotlib."""

@@ -98,14 +98,15 @@ class DirectoryStore:
             except FileNotFoundError:  # another process sweeps too
                 continue
 
-    def _file(self, key: str) -> Path:
+    def file(self, key: str) -> Path:
+        """Where the record lies, or would lie; BankError if that cannot be a key."""
         if not _KEY.fullmatch(key):
             raise BankError(f"{key!r} cannot be a record's key: use content_key()")
         return self._passages / key[:2] / f"{key}{_SUFFIX}"
 
     def put(self, key: str, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> int:
         """Write the record's file durably, and return its bytes; raises BankError and then leaves no trace."""
-        file = self._file(key)
+        file = self.file(key)
         parts = pack(key, tensors, meta)
         try:
             if not file.parent.is_dir():
@@ -120,7 +121,7 @@ class DirectoryStore:
 
     def get(self, key: str) -> Record | None:
         """The record with its header checked, or None; raises DamagedRecordError, or BankError if unreadable."""
-        file = self._file(key)
+        file = self.file(key)
         try:
             return RecordFile(file, key)
         except FileNotFoundError:
@@ -131,7 +132,7 @@ class DirectoryStore:
     def drop(self, key: str) -> bool:
         """Delete the record's file and its quarantined copies; false when there was nothing."""
         found = False
-        for file in [self._file(key), *self._quarantine.glob(f"{key}{_SUFFIX}*")]:
+        for file in [self.file(key), *self._quarantine.glob(f"{key}{_SUFFIX}*")]:
             try:
                 file.unlink()
                 found = True
@@ -149,7 +150,7 @@ class DirectoryStore:
 
     def size(self, key: str) -> int | None:
         """The bytes of the record's file, or None."""
-        file = self._file(key)
+        file = self.file(key)
         try:
             return file.stat().st_size
         except FileNotFoundError:
@@ -159,7 +160,7 @@ class DirectoryStore:
 
     def quarantine(self, key: str) -> None:
         """Move the record's file to quarantine/, beside earlier copies; nothing to do if it is gone."""
-        file = self._file(key)
+        file = self.file(key)
         names = itertools.chain([file.name], (f"{file.name}.{n}" for n in itertools.count(1)))
         with self._lock:
             try:

@@ -1,4 +1,4 @@
-"""The command line: `kvbind compile`, `ask`, `bank`, `methods` and `render`."""
+"""The command line: `kvbind compile`, `ask`, `bank`, `methods`, `render` and `bench`."""
 
 from kvbind.cli.root import main
 

@@ -6,6 +6,7 @@ import click
 
 from kvbind.cli.ask import ask
 from kvbind.cli.bank import bank
+from kvbind.cli.bench import bench
 from kvbind.cli.compile import compile_
 from kvbind.cli.methods import methods
 from kvbind.cli.options import DEBUG, debug
@@ -66,5 +67,5 @@ def main() -> None:
     """
 
 
-for command in (compile_, ask, bank, methods, profile_layers, render):
+for command in (compile_, ask, bank, bench, methods, profile_layers, render):
     main.add_command(command)

@@ -1,0 +1,96 @@
+"""Runs, gathered for a report: those that differ in nothing but their tasks belong together."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvbind.bench.records import Record, Run, cost_name, read_run
+from kvbind.errors import BenchError
+
+# What runs may differ in and still be reported together.
+OF_TASKS = ("tasks", "n", "seed")
+Measured = Mapping[str, Record]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one model under the same conditions.
+
+    `methods` and `tasks` are the runs' facts by spelling and name; `records` and `errors` hold, by task and method, the
+    examples that were answered and those that could not be; `costs` are by document, write and representation.
+    """
+
+    config: Record
+    methods: Mapping[str, Record]
+    tasks: Mapping[str, Record]
+    records: Mapping[tuple[str, str], Measured]
+    errors: Mapping[tuple[str, str], Measured]
+    costs: Mapping[tuple[str, str, str], Record]
+
+    def answered(self, task: str, method: str) -> Measured:
+        """Records by example."""
+        return self.records.get((task, method), {})
+
+    def pairs(self, task: str, method: str, other: str) -> list[tuple[Record, Record]]:
+        """The records of the examples that both methods answered."""
+        mine, theirs = self.answered(task, method), self.answered(task, other)
+        return [(record, theirs[example]) for example, record in mine.items() if example in theirs]
+
+    def reference(self, method: str, name: str) -> str | None:
+        """The method called `name` that shows what `method` shows; of several resolutions, the first there is."""
+        for shown in self.methods[method]["shown"]:
+            for spelling, facts in self.methods.items():
+                if facts["name"] == name and facts["shown"] == [shown]:
+                    return spelling
+        return None
+
+    def document_costs(self, document: str, method: str) -> list[Record] | None:
+        """What compiling a document for a method cost, by representation; None where some of it is not recorded."""
+        facts = self.methods[method]
+        found = [self.costs.get((document, facts["write"], shown)) for shown in facts["shown"]]
+        known = [cost for cost in found if cost is not None]
+        return known if len(known) == len(found) else None
+
+    def compile_seconds(self, document: str, method: str) -> float | None:
+        """Seconds that compiling a document for a method took; None where they were not measured."""
+        costs = self.document_costs(document, method)
+        if costs is None or any(cost["seconds"] is None for cost in costs):
+            return None
+        return float(sum(cost["seconds"] for cost in costs))
+
+
+def gather(folders: Sequence[Path]) -> list[Group]:
+    """The runs in folders, grouped, models side by side; raises BenchError for a task that a group would have twice."""
+    by_conditions: dict[str, list[Run]] = {}
+    for run in map(read_run, folders):
+        conditions = {name: value for name, value in run.config.items() if name not in OF_TASKS}
+        by_conditions.setdefault(json.dumps(conditions, sort_keys=True), []).append(run)
+    groups = [_group(runs) for runs in by_conditions.values()]
+    if not any(group.records or group.errors for group in groups):
+        raise BenchError("no example is recorded yet: run `kvbind bench run` first")
+    return sorted(groups, key=lambda group: str(group.config["model"]))
+
+
+def _group(runs: Sequence[Run]) -> Group:
+    homes: dict[str, Path] = {}
+    for run in runs:
+        for task in run.config["tasks"]:
+            if homes.setdefault(task["name"], run.folder) is not run.folder:
+                raise BenchError(f"{task['name']} is in {homes[task['name']]} and in {run.folder}: report them apart")
+    records = [record for run in runs for record in run.records]
+    return Group(
+        config=runs[0].config,
+        methods={facts["spelling"]: facts for facts in runs[0].config["methods"]},
+        tasks={task["name"]: task for run in runs for task in run.config["tasks"]},
+        records=_by_place(record for record in records if "error" not in record),
+        errors=_by_place(record for record in records if "error" in record),
+        costs={cost_name(cost): cost for run in runs for cost in run.costs},
+    )
+
+
+def _by_place(records: Iterable[Record]) -> dict[tuple[str, str], dict[str, Record]]:
+    placed: dict[tuple[str, str], dict[str, Record]] = {}
+    for record in records:
+        placed.setdefault((record["task"], record["method"]), {})[record["example"]] = record
+    return placed

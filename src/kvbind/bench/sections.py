@@ -1,0 +1,83 @@
+"""A report before it is written: for each group of runs its conditions, tables and figures."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kvbind.bench.cells import NOISE, Table, table
+from kvbind.bench.figures import Tables, figures, tables_of
+from kvbind.bench.groups import Group
+from kvbind.bench.panels import Figure
+from kvbind.bench.statistics import FEWEST, RESAMPLES
+
+TITLE = "kvbind benchmark"
+NOTES = (
+    "F1 is LongBench's, the mean over a task's examples × 100, averaged over tasks with equal weight. micro-F1 is the "
+    "corpus F1 of summed token counts × 100. The two must not be compared with each other.",
+    f"Brackets hold 95 % bootstrap intervals: {RESAMPLES:,} resamples of the examples, within tasks. Differences are "
+    f"paired, example by example. One is {NOISE} from noise if its interval holds no difference, or if it rests on "
+    f"fewer than {FEWEST} examples.",
+    "TTFT is the time to first token of a hit, its passages in memory (warm, the mean of an example's repeats) or on "
+    "the disk alone (cold). TTFT to full prefill is the mean over examples of the ratio to full prefill of the same "
+    "representation, asked side by side in the same run, and not counting what drawing its pages took.",
+    "Compile seconds were measured one document at a time, from its text to the stored records. Break-even is the "
+    "compile seconds of a request's documents over the seconds that a request saves against full prefill.",
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a report says of one group."""
+
+    title: str
+    device: str
+    facts: Sequence[str]
+    tables: Sequence[Table]
+    figures: Sequence[Figure]
+    numbers: Tables
+
+
+def section(group: Group) -> Section:
+    """Compute everything that a report says of a group."""
+    numbers = tables_of(group)
+    tables = [table(title, rows) for title, rows in numbers.items()]
+    facts = [*_conditions(group), *_tasks(group), *_storage(group), *_errors(group)]
+    config = group.config
+    return Section(config["model"], config["device"], facts, tables, figures(group, numbers), numbers)
+
+
+def _conditions(group: Group) -> Iterable[str]:
+    config = group.config
+    versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
+    yield f"{config['device']}, {config['threads']} thread(s), {config['dtype']}; {versions}"
+    yield f"embedder {config['embedder']}; {config['repeats']} warm repeats"
+
+
+def _tasks(group: Group) -> Iterable[str]:
+    for name, task in group.tasks.items():
+        chat = "with the chat template" if task["chat"] else "without the chat template"
+        yield (
+            f"{name}: {task['examples']} examples of {task['source']}; documents: {task['chunking']}; at most "
+            f"{task['max_tokens']} tokens, {chat}; micro-F1 of {task['micro']}"
+        )
+
+
+def _storage(group: Group) -> Iterable[str]:
+    """How cold and warm were reached, and what no number exists of."""
+    records = [record for measured in group.records.values() for record in measured.values() if record["cold"]]
+    for how, count in Counter(record["cold"] for record in records).items():
+        measured = sum(record["ttft"]["cold"] is not None for record in records if record["cold"] == how)
+        yield f"{'cold' if measured else 'not measured cold'} ({count} records): {how}"
+    for place, count in Counter(record["warm"] for record in records).items():
+        yield f"warm ({count} records): passages in {place}"
+    unknown = sum(cost["seconds"] is None for cost in group.costs.values())
+    if unknown:
+        yield f"{unknown} of {len(group.costs)} compiles were not timed: the bank held their passages before the run"
+
+
+def _errors(group: Group) -> Iterable[str]:
+    for (task, method), failed in group.errors.items():
+        reasons = Counter(record["error"].partition(":")[0] for record in failed.values())
+        why = ", ".join(f"{count} × {reason}" for reason, count in reasons.items())
+        first = next(iter(failed.values()))["error"]
+        yield f"failed: {method} on {len(failed)} examples of {task} ({why}), the first: {first}"

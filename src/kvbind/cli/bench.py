@@ -1,0 +1,195 @@
+"""`kvbind bench`: methods against each other, quality and time, and the report."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kvbind.cli import options
+from kvbind.cli.spellings import split_spellings
+from kvbind.cli.terminal import INTERRUPTED, console, count, plain_table, warn_damage
+
+if TYPE_CHECKING:
+    from kvbind.bench.example import Task
+    from kvbind.bench.records import Record
+    from kvbind.bench.run import Options, Progress
+    from kvbind.cli.settings import Settings
+    from kvbind.engine import Engine
+
+SPEED_PERIOD = 3600  # seconds: an example may take longer than rich's own 30
+SPELLINGS = "several with ; between them, or with commas where each name is known; may be repeated"
+
+
+@click.group(short_help="Measure methods against each other.")
+def bench() -> None:
+    """Measure methods against each other: quality and time on the same examples, and a report of both."""
+
+
+@bench.command("run", short_help="Ask a task's examples by several methods.")
+@click.option("--methods", "methods", metavar="M", multiple=True, required=True, help=f"Methods: {SPELLINGS}.")
+@click.option("--tasks", "tasks", metavar="T", multiple=True, required=True, help=f"Tasks: {SPELLINGS}.")
+@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Folder of the records.")
+@click.option("--n", type=click.IntRange(1), metavar="N", help="Examples of each task.  [default: all]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which examples, and their order.")
+@click.option(
+    "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Warm requests timed for each example."
+)
+@click.option(
+    "--data",
+    metavar="DIR",
+    envvar="KVBIND_DATA",
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    help="Folder of the tasks' data; tasks that make their own need none.",
+)
+@click.option(
+    "--bank",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Folder of the bank.  [default: in memory, where no request is cold]",
+)
+@options.model_options
+@options.page_options
+@options.debug
+def run(bank: Path | None, out: Path, device: str, **given: Any) -> None:
+    """Ask every example of every task by every method, and record answers, scores, timings and what was reused.
+
+    Documents are compiled first, each cost noted once. Then all methods ask in turn: cold (passages read from the
+    disk) where the bank is a folder, and warm. Interrupt a run at any time: the same command goes on with it.
+
+    \b
+    kvbind bench run --model M --methods "full;template;dummy:k=4" --tasks hotpotqa --n 50 --out runs/text
+    kvbind bench run --model V --methods "full:dpi=72;qv-pic:alpha=0.65,budget=4" --tasks biographies --out runs/pages
+    kvbind bench report runs/text runs/pages --out report
+    """
+    from kvbind.bench.run import Options
+    from kvbind.bench.tasks import task_names
+    from kvbind.cli.settings import ready_method, remembered, resolve
+    from kvbind.errors import BenchError
+    from kvbind.methods import factories
+
+    spelled = split_spellings(given.pop("methods"), factories())
+    tasks = split_spellings(given.pop("tasks"), task_names())
+    data = given.pop("data")
+    unknown = [spelling for spelling in tasks if spelling.partition(":")[0] not in task_names()]
+    if unknown:
+        raise BenchError(f"unknown task {unknown[0]!r}: `kvbind bench tasks` lists them")
+    drawn = Options(tuple(spelled), **{name: given.pop(name) for name in ("n", "seed", "repeats")})
+    settings = resolve(remembered(bank) if bank else {}, methods=spelled, **given)
+    for spelling in settings.methods:
+        ready_method(spelling, settings.page)
+    records = _run(settings, bank, device, tasks, data, drawn, out)
+    failed = sum("error" in record for record in records)
+    click.echo(f"{count(len(records), 'record')} in {out}, {failed:,} of them failures: kvbind bench report {out}")
+
+
+def _run(
+    settings: "Settings",
+    folder: Path | None,
+    device: str,
+    tasks: list[str],
+    data: Path | None,
+    drawn: "Options",
+    out: Path,
+) -> "list[Record]":
+    from kvbind.bank import Bank
+    from kvbind.bench.run import run
+    from kvbind.cli.settings import load_engine
+
+    shown = console(err=True)
+    with Bank.open(folder) if folder else Bank.memory() as opened:
+        with shown.status(f"loading {settings.model}"):
+            engine = load_engine(opened, settings, device)
+        loaded = [_load(engine, task, data, drawn) for task in tasks]
+        last: list[Progress] = []
+        try:
+            with _display(last) as tell:
+                records = run(engine, loaded, drawn, out, tell)
+        except KeyboardInterrupt:
+            if not last:
+                raise
+            done = f"{last[-1].done:,} of {count(last[-1].total, 'example')}"
+            click.echo(f"interrupted: {done} recorded; run the same command again to go on", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
+        warn_damage(list(opened.damage), "put aside and compiled again, within a request or before it")
+    return records
+
+
+def _load(engine: "Engine", spelling: str, data: Path | None, drawn: "Options") -> "Task":
+    from kvbind.bench.tasks import TaskOptions, load_task
+
+    backbone = engine.backbone
+    asked = TaskOptions(
+        data=data,
+        n=drawn.n,
+        seed=drawn.seed,
+        window=backbone.window,
+        encode=backbone.tokens,
+        decode=backbone.tokenizer.decode,
+    )
+    return load_task(spelling, asked)
+
+
+@contextmanager
+def _display(told: "list[Progress]") -> "Iterator[Callable[[Progress], None]]":
+    """What shows a run's progress on stderr, if that is a terminal, and appends it to `told`."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    shown = console(err=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn())
+    times = (TimeElapsedColumn(), TextColumn("elapsed,"), TimeRemainingColumn(), TextColumn("to go"))
+    with Bar(
+        *columns,
+        *times,
+        console=shown,
+        transient=True,
+        disable=not shown.is_terminal,
+        speed_estimate_period=SPEED_PERIOD,
+    ) as bar:
+
+        def tell(progress: "Progress") -> None:
+            told.append(progress)
+            if not bar.tasks:  # what was recorded before says nothing of the speed
+                bar.add_task("", total=progress.total, completed=progress.done)
+            bar.update(bar.tasks[0].id, completed=progress.done, description=f"{progress.task} {progress.example}")
+
+        yield tell
+
+
+@bench.command("report", short_help="Make tables and figures of runs.")
+@click.argument("runs", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path))
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder of the report.  [default: the first DIR]"
+)
+@options.debug
+def report(runs: tuple[Path, ...], out: Path | None) -> None:
+    """Make report.md, report.csv and report.html of the runs in DIR...
+
+    Runs of one model under the same conditions, over different tasks, are reported together, others side by side.
+    Every mean and difference has its 95 % bootstrap interval, and a difference that may be noise is marked. The HTML
+    page has the figures; it takes matplotlib: pip install 'kvbind[bench]'.
+
+    \b
+    kvbind bench report runs/text runs/pages --out report
+    """
+    from kvbind.bench.report import write_report
+
+    for path in write_report(runs, out or runs[0]):
+        click.echo(f"wrote {path}")
+
+
+@bench.command("tasks", short_help="List the tasks.")
+@options.debug
+def tasks() -> None:
+    """List the tasks, as `kvbind bench run --tasks` takes them."""
+    from kvbind.bench.tasks import task_names
+
+    table = plain_table()
+    table.add_column("task", no_wrap=True)
+    table.add_column("what it asks")
+    for name, line in task_names().items():
+        table.add_row(name, line)
+    console().print(table)
