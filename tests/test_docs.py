@@ -48,7 +48,10 @@ def test_the_readme_runs_the_tests_as_ci_does() -> None:
 
 def test_the_readmes_table_has_every_method() -> None:
     table = re.findall(r"^\| `([^`]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert [parse_method(spelling).name for spelling in table] == list(factories())
+    assert [spelling.partition(":")[0] for spelling in table] == list(factories())
+    for spelling in table:
+        if not spelling.endswith("adapter=DIR"):  # a folder that is trained first
+            parse_method(spelling)
 
 
 def test_the_readmes_python_names_exist() -> None:

@@ -11,7 +11,7 @@ from kvbind.bank import Bank
 from kvbind.chat import Chat
 from kvbind.errors import MethodError, ModelError
 from kvbind.methods import Method, parse_method
-from kvbind.models import Backbone, load_backbone
+from kvbind.models import Backbone, check_writer, load_backbone
 from kvbind.relevance import Embedder, make_embedder, rank
 from kvbind.steps.compile import CompileReport, compile_documents
 from kvbind.steps.decode import Sampling
@@ -81,7 +81,7 @@ class Engine:
     def method(self, spelling: MethodLike) -> Method:
         """A method from its spelling, drawing pages to this engine's page spec.
 
-        Raises MethodError, and ModelError for pages on a model that reads text only.
+        Raises MethodError, and ModelError for pages on a model that reads text only, or another model's writer.
         """
         method = parse_method(spelling, self.page) if isinstance(spelling, str) else spelling
         if method.shows_pages and not self.backbone.reads_pages:
@@ -89,6 +89,8 @@ class Engine:
                 f"{method.name} shows page images, and {self.source} ({self.backbone.family.model_type}) reads text "
                 "only: choose a text method, such as template, or a vision model"
             )
+        if method.write is not None and method.write.writer is not None:
+            check_writer(self.backbone, method.write.writer)
         return method
 
     @torch.no_grad()

@@ -29,6 +29,10 @@ class MethodError(KvbindError):
     """An unknown method, or a parameter that it does not take."""
 
 
+class TrainingError(KvbindError):
+    """Training cannot start or go on: broken data, a folder of another run, or a loss that is not a number."""
+
+
 class PromptTooLongError(KvbindError):
     """The prompt is longer than the model's window."""
 

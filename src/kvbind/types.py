@@ -106,8 +106,8 @@ class Chunk:
 class Encoding:
     """A chunk as the model will see it, before any forward pass.
 
-    `ids` (T,) holds token ids. `positions` (A, T) counts from the chunk's own start, and `span` is how many
-    positions the chunk uses up: the next one starts there. `pixels` is what the vision tower takes, and
+    `ids` (T,) holds token ids, −1 for a soft row. `positions` (A, T) counts from the chunk's own start, and `span` is
+    how many positions the chunk uses up: the next one starts there. `pixels` is what the vision tower takes, and
     `image` (T,) is true where a row comes from it.
     """
 
@@ -164,8 +164,8 @@ class StackedKV:
 class Passage:
     """One compiled chunk in one representation.
 
-    `ids` (T,), `positions` (A, T) from the passage's own start, `span` in positions. `origin` is the position
-    at which it was compiled: keys are stored rotated there, and moved by the shift (anchor − origin).
+    `ids` (T,) with −1 for a soft row, `positions` (A, T) from the passage's own start, `span` in positions. `origin`
+    is the position at which it was compiled: keys are stored rotated there, and moved by the shift (anchor − origin).
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""The command line: `kvbind compile`, `ask`, `bank`, `methods`, `render` and `bench`."""
+"""The command line: `kvbind compile`, `ask`, `bank`, `methods`, `render`, `bench`, `train` and the rest."""
 
 from kvbind.cli.root import main
 

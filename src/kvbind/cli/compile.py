@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kvbind.cli import options
-from kvbind.cli.terminal import INTERRUPTED, console, count, duration, warn_damage, warn_missing, warn_replaced
+from kvbind.cli.terminal import (
+    INTERRUPTED,
+    count,
+    duration,
+    progress_display,
+    warn_damage,
+    warn_missing,
+    warn_replaced,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -75,7 +83,7 @@ def _compile(
     from kvbind.cli.settings import DEFAULTS, load_engine
     from kvbind.corpus import read_documents
 
-    with _display() as progress:
+    with progress_display() as progress:
         documents = _count(progress, read_documents(docs))
         with Bank.open(folder, hot_bytes=0) as bank:
             loading = progress.add_task(f"loading {settings.model}", total=None, counts="")
@@ -92,16 +100,6 @@ def _compile(
 
                 reports[spelling] = engine.compile(read_documents(docs), spelling, progress=tell)
             return list(bank.damage)
-
-
-def _display() -> "Progress":
-    """Progress on stderr, and nothing at all where that is not a terminal."""
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    shown = console(err=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(20))
-    counts = TextColumn("{task.fields[counts]}", markup=False)
-    return Progress(*columns, counts, TimeElapsedColumn(), console=shown, transient=True, disable=not shown.is_terminal)
 
 
 def _count(progress: "Progress", documents: Iterable[object]) -> int:

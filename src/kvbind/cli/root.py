@@ -8,11 +8,13 @@ from kvbind.cli.ask import ask
 from kvbind.cli.bank import bank
 from kvbind.cli.bench import bench
 from kvbind.cli.compile import compile_
+from kvbind.cli.diagnose import diagnose
 from kvbind.cli.methods import methods
 from kvbind.cli.options import DEBUG, debug
 from kvbind.cli.profile import profile_layers
 from kvbind.cli.render import render
 from kvbind.cli.terminal import INTERRUPTED, fail
+from kvbind.cli.train import train
 from kvbind.errors import KvbindError
 
 
@@ -67,5 +69,5 @@ def main() -> None:
     """
 
 
-for command in (compile_, ask, bank, bench, methods, profile_layers, render):
+for command in (compile_, ask, bank, methods, render, bench, profile_layers, train, diagnose):
     main.add_command(command)

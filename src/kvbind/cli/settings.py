@@ -14,6 +14,7 @@ from kvbind.methods import Method, parse_method
 from kvbind.relevance import make_embedder
 from kvbind.render import Renderer
 from kvbind.types import Page, PageSpec
+from kvbind.writers import WRITER_FACTS
 
 DEFAULTS = "defaults"
 
@@ -63,7 +64,7 @@ def resolve(
         raise click.UsageError("no model is known: give --model (the bank remembers it from the first compile on)")
     return Settings(
         _absolute(name),
-        tuple(dict.fromkeys(methods)) or (known.get("method", "template"),),
+        tuple(dict.fromkeys(map(_absolute_adapter, methods))) or (known.get("method", "template"),),
         page_spec(known.get("page", {}), **page),
         _absolute(embedder or known.get("embedder", "lexical")),
         dtype or known.get("dtype", "auto"),
@@ -82,6 +83,13 @@ def page_spec(known: Mapping[str, Any], **given: Any) -> PageSpec:
 def _absolute(name: str) -> str:
     """A folder's full path, so that it is found from anywhere; hub ids and other names stay as they are."""
     return str(Path(name).resolve()) if name != "lexical" and Path(name).is_dir() else name
+
+
+def _absolute_adapter(spelling: str) -> str:
+    """A method's spelling with the full path of the writer's folder in it, if it names one."""
+    name, _, rest = spelling.partition(":")
+    folder = Path(rest.removeprefix("adapter="))
+    return f"{name}:adapter={folder.resolve()}" if (folder / WRITER_FACTS).is_file() else spelling
 
 
 def ready_method(spelling: str, page: PageSpec) -> Method:

@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
     from rich.table import Table
 
 INTERRUPTED = 130  # the exit code that shells give to a process ended by Ctrl-C
@@ -32,6 +33,16 @@ def plain_table(*columns: str, right: Sequence[str] = (), header: bool = True) -
     for name in right:
         table.add_column(name, justify="right")
     return table
+
+
+def progress_display() -> "Progress":
+    """Progress on stderr, and nothing at all where that is not a terminal; tasks have a text field `counts`."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    shown = console(err=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(20))
+    counts = TextColumn("{task.fields[counts]}", markup=False)
+    return Progress(*columns, counts, TimeElapsedColumn(), console=shown, transient=True, disable=not shown.is_terminal)
 
 
 def fail(line: str) -> None:

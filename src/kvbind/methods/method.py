@@ -6,6 +6,7 @@ from typing import Literal
 
 from kvbind.methods.selectors import Selector
 from kvbind.types import Page, Representation
+from kvbind.writers import TrainedWriter
 
 Allocate = Callable[[Sequence[float]], Sequence[int]]
 
@@ -15,20 +16,24 @@ class Write:
     """The context in which a chunk is compiled; the rows before it are dropped.
 
     `bare`: nothing before it. `dummy`: `count` repetitions of the token "x". `template`: the model's own chat-template
-    head, without a system prompt (QV-PIC, eq. 1).
+    head, without a system prompt (QV-PIC, eq. 1). A trained `writer` compiles with its LoRA on, its soft rows around
+    the chunk; these are kept with it.
     """
 
     frame: Literal["bare", "dummy", "template"]
     count: int = 0
+    writer: TrainedWriter | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether a chunk right after the same head is computed as in full prefill."""
-        return True
+        return self.writer is None
 
     @property
     def label(self) -> str:
         """Its short name, as the bank lists it."""
+        if self.writer is not None:
+            return f"{self.writer.config.kind}:{self.writer.digest[:12]}"
         return f"{self.frame}:{self.count}" if self.frame == "dummy" else self.frame
 
 

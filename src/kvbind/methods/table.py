@@ -18,6 +18,7 @@ from kvbind.methods.selectors import (
     most_important,
 )
 from kvbind.types import Page, PageSpec, Representation, Text
+from kvbind.writers import Kind, read_writer
 
 Factory = Callable[..., Method]
 
@@ -124,6 +125,31 @@ def _query_centric(name: str, ratio: float, probe: Probe, template: bool, shown:
     return Method(name, Write("template" if template else "bare"), shown, selector=selector)
 
 
+def kv_packet(page: PageSpec, adapter: str = "") -> Method:
+    """Each document compiled between soft rows that were trained for this, and are kept with it (KV Packet)."""
+    return Method("kv-packet", _trained("kv-packet", "packet", adapter), (Text(),))
+
+
+def sempic(page: PageSpec, adapter: str = "") -> Method:
+    """Each document compiled by a LoRA writer that was trained for this; the base model reads (SemPIC)."""
+    return Method("sempic", _trained("sempic", "writer", adapter), (Text(),))
+
+
+def joint(page: PageSpec, adapter: str = "") -> Method:
+    """Each document compiled by a LoRA writer between soft rows, trained together (SemPIC, joint)."""
+    return Method("joint", _trained("joint", "joint", adapter), (Text(),))
+
+
+def _trained(method: str, kind: Kind, adapter: str) -> Write:
+    if not adapter:
+        raise MethodError(f"{method} needs {method}:adapter=DIR, a folder that `kvbind train {kind}` made")
+    writer = read_writer(adapter)
+    if writer.config.kind != kind:
+        fitting = {"packet": "kv-packet", "writer": "sempic", "joint": "joint"}[writer.config.kind]
+        raise MethodError(f"{adapter} is the work of `kvbind train {writer.config.kind}`: use {fitting}:adapter=DIR")
+    return Write(writer.config.frame, writer=writer)
+
+
 BUILT_IN: Mapping[str, Factory] = {
     "full": full,
     "prefix-free": prefix_free,
@@ -134,6 +160,9 @@ BUILT_IN: Mapping[str, Factory] = {
     "cacheblend": cacheblend,
     "qcfuse": qcfuse,
     "qcfuse-view": qcfuse_view,
+    "kv-packet": kv_packet,
+    "sempic": sempic,
+    "joint": joint,
 }
 
 

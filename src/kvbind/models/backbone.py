@@ -1,6 +1,7 @@
 """The language model as the steps need it; with its siblings here, the only code that touches transformers."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -10,6 +11,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from kvbind.errors import ModelError
+from kvbind.models.adapters import Adapters
 from kvbind.models.attention import Pass
 from kvbind.models.chat import ChatTemplate
 from kvbind.models.compat import with_cache
@@ -99,6 +101,17 @@ class Backbone:
     def reads_pages(self) -> bool:
         """Whether the model takes page images."""
         return self.family.vision is not None
+
+    # Writers
+
+    @cached_property
+    def adapters(self) -> Adapters:
+        """The LoRA adapters on the decoder stack; the vision tower has none."""
+        return Adapters(self.stack)
+
+    def adapter(self, name: str) -> AbstractContextManager[None]:
+        """Switch an adapter on for the block; "" is the base model."""
+        return self.adapters.on(name)
 
     # Tokens and encodings
 

@@ -11,14 +11,16 @@ import torch
 import xxhash
 from torch import Tensor
 
+from kvbind.models.adapters import base_state
+
 # Names of a file or a release, not numbers that the model computes with.
 _NOT_IDENTITY = ("transformers_version", "_name_or_path", "architectures", "dtype", "torch_dtype")
 
 
 def model_facts(model: Any, tokenizer: Any, template: str, image_processor: Any) -> dict[str, Any]:
-    """Digests of weights, config, tokenizer, chat template and image processor, and the number format."""
+    """Digests of weights (without adapters), config, tokenizer, chat template and image processor; number format."""
     return {
-        "weights": weights_digest(model.state_dict()),
+        "weights": weights_digest(base_state(model)),
         "config": json_digest(_plain(model.config.to_dict())),
         "tokenizer": tokenizer_digest(tokenizer),
         "template": json_digest(template),

@@ -8,7 +8,7 @@ from kvbind.methods import Method, Write
 from kvbind.steps.clock import Stopwatch
 from kvbind.steps.library import Library
 from kvbind.steps.plan import Choice, label
-from kvbind.steps.write import write_passages
+from kvbind.steps.write import add_soft_rows, write_passages
 from kvbind.types import Encoding, Passage
 
 # Rows of one compile batch. A GPU needs many to be busy; a CPU is busy with few, and progress shows sooner.
@@ -53,7 +53,7 @@ def compile_choices(library: Library, choices: Iterable[Choice], write: Write) -
     limit = BATCH_ROWS.get(library.backbone.device.type, BATCH_ROWS["cuda"])
     batches: dict[str, dict[str, _Waiting]] = {}  # by representation: pages of two resolutions differ too much
     refusal: KvbindError | None = None
-    for item in _encode(library, choices):
+    for item in _encode(library, choices, write):
         if isinstance(item, KvbindError):
             refusal = item
             break
@@ -72,11 +72,13 @@ def compile_choices(library: Library, choices: Iterable[Choice], write: Write) -
         raise refusal
 
 
-def _encode(library: Library, choices: Iterable[Choice]) -> Iterator[_Waiting | KvbindError]:
+def _encode(library: Library, choices: Iterable[Choice], write: Write) -> Iterator[_Waiting | KvbindError]:
     """Each chunk encoded; the first that cannot be ends it with its error."""
     try:
         for choice in choices:
             encoding = library.encode(choice.chunk, choice.representation)
+            if write.writer is not None:
+                encoding = add_soft_rows(encoding, write.writer.config.header, write.writer.config.trailer)
             library.check_span(choice.chunk.document_id, encoding.span)
             yield _Waiting([choice], encoding)
     except KvbindError as error:
@@ -90,11 +92,12 @@ def _fits(batch: Collection[_Waiting], encoding: Encoding, limit: int) -> bool:
 
 def _compile_batch(library: Library, batch: Sequence[_Waiting], write: Write) -> Iterator[tuple[Choice, Passage]]:
     frame = library.frame(write, batch[0].choices[0].representation)
+    encodings, writer = [waiting.encoding for waiting in batch], library.writer(write)
     watch = Stopwatch(library.backbone.device)
     with watch.step("write"):
-        compiled = write_passages(library.backbone, [waiting.encoding for waiting in batch], frame)
+        compiled = write_passages(library.backbone, encodings, frame, writer)
     if batch[0].encoding.pixels is None:  # else the vision tower's time would count as the language model's
-        lengths = [waiting.encoding.ids.shape[0] + len(frame) for waiting in batch]
+        lengths = [encoding.ids.shape[0] + len(frame) for encoding in encodings]
         library.speeds.saw_pass(sum(lengths), max(lengths), watch.seconds["write"])
     for waiting, kv in zip(batch, compiled, strict=True):
         key, encoding = waiting.choices[0].key, waiting.encoding

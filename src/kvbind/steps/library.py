@@ -12,7 +12,7 @@ from torch import Tensor
 from kvbind.bank import Bank, checked_text, content_key
 from kvbind.errors import BankError, DocumentError, PromptTooLongError, RenderError
 from kvbind.methods import Write
-from kvbind.models import Backbone, line
+from kvbind.models import Backbone, Writer, line, load_writer
 from kvbind.models.identity import json_digest
 from kvbind.relevance import Embedder
 from kvbind.render import Renderer
@@ -113,6 +113,8 @@ class Library:
             "write": [write.label, self.frame(write, representation)],
             "text": text_digest(chunk.text),
         }
+        if write.writer is not None:
+            facts["writer"] = write.writer.digest
         if isinstance(representation, Page):
             facts["page"] = [representation.dpi, self.renderer(representation.spec).digest, chunk.last]
         else:
@@ -125,6 +127,10 @@ class Library:
         if (write, page) not in self.frames:
             self.frames[write, page] = frame_ids(self.backbone, write, page=page)
         return self.frames[write, page]
+
+    def writer(self, write: Write) -> Writer | None:
+        """The trained writer that compiles, loaded when first needed; ModelError if it is not this model's."""
+        return None if write.writer is None else load_writer(self.backbone, write.writer)
 
     def encode(self, chunk: Chunk, representation: Representation) -> Encoding:
         """A chunk as the model will see it; pages are drawn here."""

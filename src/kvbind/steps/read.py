@@ -123,13 +123,9 @@ def read_fresh(
     repair: Repair | None = None,
 ) -> Tensor:
     """Fill every fresh row of a layout, wherever it stands, and those to be repaired; logits (V,) of the last row."""
-    fresh = layout.of_kind("fresh")
-    rows = _rows(fresh, context.device)
     if repair is None or not len(repair.rows):
-        ids = torch.cat([segment.ids for segment in fresh])[None].to(context.device)  # (1, R)
-        positions = torch.cat([segment.positions for segment in fresh], dim=1)[:, None].to(context.device)  # (A, 1, R)
-        hidden = read(backbone, context, embed_segments(backbone, fresh, ids), rows, positions, source=source)
-        return backbone.logits(hidden[:, -1:])[0, -1]
+        return backbone.logits(fresh_hidden(backbone, context, layout, source)[:, -1:])[0, -1]
+    rows = _rows(layout.of_kind("fresh"), context.device)
     own = torch.arange(rows.start, rows.stop, device=context.device) if isinstance(rows, slice) else rows
     rows, order = torch.cat([own, repair.rows]).sort()  # (R,)
     at = (rows - layout.segments[0].start).cpu()
@@ -138,6 +134,15 @@ def read_fresh(
     positions = layout.positions[:, None, at].to(context.device)  # (A, 1, R)
     hidden = read(backbone, context, inputs, rows, positions, source=source, narrowing=repair.narrowing)
     return backbone.logits(hidden[:, -1:])[0, -1]
+
+
+def fresh_hidden(backbone: Backbone, context: Context, layout: Layout, source: Source | None = None) -> Tensor:
+    """Fill every fresh row of a layout, wherever it stands; hidden states (1, R, C) of all of them, in order."""
+    fresh = layout.of_kind("fresh")
+    rows = _rows(fresh, context.device)
+    ids = torch.cat([segment.ids for segment in fresh])[None].to(context.device)  # (1, R)
+    positions = torch.cat([segment.positions for segment in fresh], dim=1)[:, None].to(context.device)  # (A, 1, R)
+    return read(backbone, context, embed_segments(backbone, fresh, ids), rows, positions, source=source)
 
 
 def embed_segments(backbone: Backbone, segments: Sequence[Segment], ids: Tensor) -> Inputs:
