@@ -19,10 +19,10 @@ from kvbind.bench.groups import Group, gather
 from kvbind.bench.panels import Figure
 from kvbind.bench.records import CONFIG, COSTS, RECORDS, Record
 from kvbind.bench.report import write_report
-from kvbind.bench.scores import micro_f1 as scalar_micro_f1
 from kvbind.bench.statistics import FEWEST, Interval, bootstrap, micro_f1
 from kvbind.bench.tables import Row, rows
 from kvbind.errors import BenchError
+from kvbind.scores import micro_f1 as scalar_micro_f1
 
 SVG = "http://www.w3.org/2000/svg"
 FULL = {"name": "full", "write": None}

@@ -15,10 +15,10 @@ from kvbind.bank.store import DirectoryStore
 from kvbind.bench.example import Example, Task
 from kvbind.bench.measure import Trial
 from kvbind.bench.records import Record
-from kvbind.bench.scores import exact_match, longbench_f1, micro_counts
 from kvbind.engine import Engine
 from kvbind.methods import Method
 from kvbind.models.identity import json_digest
+from kvbind.scores import exact_match, longbench_f1, micro_counts
 from kvbind.steps.clock import TTFT_STEPS
 from kvbind.steps.plan import label
 

@@ -41,7 +41,7 @@ class Task:
 
     `max_tokens` of an answer; `chat`: whether the model's chat template goes around the prompt; `first_line`: whether
     only a prediction's first line counts (LongBench's few-shot tasks); `micro`: the name of the post-processing before
-    corpus micro-F1 (a key of `kvbind.bench.scores.EXTRACT`). `chunking` says in words how documents were cut, and
+    corpus micro-F1 (a key of `kvbind.scores.EXTRACT`). `chunking` says in words how documents were cut, and
     `source` where the examples come from.
     """
 

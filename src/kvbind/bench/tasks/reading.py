@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from random import Random
 
 from kvbind.bench.example import Example, Task
-from kvbind.bench.scores import longbench_tokens
 from kvbind.bench.tasks.options import TaskOptions
 from kvbind.bench.tasks.prompts import over_passages
 from kvbind.bench.tasks.records import Record, choose, find, read_records
 from kvbind.errors import BenchError
+from kvbind.scores import longbench_tokens
 
 _MAX_TOKENS = 32
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvbind.bench.scores import EXTRACT, exact_match, longbench_f1, micro_counts, micro_f1
+from kvbind.scores import EXTRACT, exact_match, longbench_f1, micro_counts, micro_f1
 
 F1 = [
     # prediction, answers, F1
