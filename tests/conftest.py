@@ -21,6 +21,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return lambda name: tiny.folder(name, root)
 
 
+@pytest.fixture
+def fresh(models: Callable[[str], Path]) -> Load:
+    """Models that no other test sees: adapters stay on a model once they are there."""
+    return lambda name, dtype="float32": load_backbone(models(name), dtype=dtype)
+
+
 @pytest.fixture(scope="session")
 def load(models: Callable[[str], Path]) -> Load:
     """A tiny model as a backbone, loaded once per name and number format."""

@@ -23,7 +23,7 @@ from conversations import (
 )
 from kvbind import Bank, Engine, Sampling, parse_method
 from kvbind.errors import KvbindError, MethodError, ModelError
-from kvbind.models import Backbone, load_backbone, load_writer
+from kvbind.models import Backbone, load_writer
 from kvbind.models.identity import model_facts
 from kvbind.steps.write import add_soft_rows, write_passages
 from kvbind.types import Encoding
@@ -36,12 +36,6 @@ some = pytest.mark.parametrize("name", ["llama", "qwen3", "glm4v"])
 methods = pytest.mark.parametrize("method", METHODS)
 CLOSE = {"rtol": 1e-4, "atol": 2e-4}
 BRIEF = Sampling(max_tokens=3)
-
-
-@pytest.fixture
-def fresh(models: Callable[[str], Path]) -> Load:
-    """Models that no other test sees: adapters stay on a model once they are there."""
-    return lambda name, dtype="float32": load_backbone(models(name), dtype=dtype)
 
 
 def encodings_of(backbone: Backbone, method: str = "sempic") -> list[Encoding]:

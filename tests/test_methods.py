@@ -1,10 +1,12 @@
 """Every method over every family, and how methods are spelled."""
 
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 import torch
 
+import writing
 from conftest import Load
 from conversations import CARD, DOCUMENTS, QUESTION
 from kvbind import Engine, Method, Page, PageSpec, Sampling, Text, Write, parse_method
@@ -22,12 +24,17 @@ PAGE_METHODS = (
     *("epic:k=2,dpi=72", "cacheblend:dpi=72", "qcfuse:dpi=72", "qcfuse-view:dpi=72"),
     *("qv-pic", "qv-pic:template=off", "qv-pic:alpha=0.9,budget=2,low=60,high=144"),
 )
-MATRIX = [(f, m) for f in FAMILIES for m in TEXT_METHODS] + [(f, m) for f in VISION for m in PAGE_METHODS]
+TRAINED = tuple(f"{method}:adapter=" for method in writing.METHODS)
+MATRIX = [(f, m) for f in FAMILIES for m in TEXT_METHODS + TRAINED] + [(f, m) for f in VISION for m in PAGE_METHODS]
 
 
 @pytest.mark.parametrize(("name", "spelling"), MATRIX)
-def test_every_method_runs_on_every_family(load: Load, name: str, spelling: str) -> None:
-    engine = Engine(load(name), page=CARD)
+def test_every_method_runs_on_every_family(load: Load, fresh: Load, tmp_path: Path, name: str, spelling: str) -> None:
+    backbone = fresh(name) if spelling in TRAINED else load(name)
+    if spelling in TRAINED:
+        writing.drawn_folder(backbone, spelling.partition(":")[0], tmp_path)
+        spelling += str(tmp_path)
+    engine = Engine(backbone, page=CARD)
     for _ in range(2):
         answer = engine.ask(QUESTION, DOCUMENTS, method=spelling, sampling=Sampling(max_tokens=2))
     method = engine.method(spelling)
