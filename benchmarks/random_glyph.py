@@ -5,6 +5,7 @@ python benchmarks/random_glyph.py small DIR      writes an ordinary model folder
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,11 @@ SIZES = {
 }
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE over WORDS: about four characters a token, as a real vocabulary has over English."""
+def make_tokenizer(special: Sequence[str] = SPECIAL, template: str = TEMPLATE) -> PreTrainedTokenizerFast:
+    """Byte-level BPE over WORDS: about four characters a token, as a real vocabulary has over English.
+
+    The first of the special tokens ends an answer.
+    """
     core = tokenizers.Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
@@ -74,7 +78,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     trainer = trainers.BpeTrainer(vocab_size=600, show_progress=False, initial_alphabet=alphabet)
     core.train_from_iterator([" " + " ".join(WORDS)], trainer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=core, eos_token="<|endoftext|>", extra_special_tokens=SPECIAL[1:], chat_template=TEMPLATE
+        tokenizer_object=core, eos_token=special[0], extra_special_tokens=list(special[1:]), chat_template=template
     )
 
 
@@ -108,17 +112,27 @@ def build(size: str, device: str = "cpu", dtype: torch.dtype = torch.float32) ->
     return Backbone(model, FAMILIES["glm4v"], tokenizer, chat, Glm4vImageProcessorPil())
 
 
+def save(model: Any, tokenizer: PreTrainedTokenizerFast, images: dict[str, Any] | None, folder: Path) -> None:
+    """Write a model folder; `images` configures its image processor, if it has one."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    if images:
+        (folder / "preprocessor_config.json").write_text(json.dumps(images, indent=2, default=str))
+    print(f"wrote {folder}")
+
+
+def save_glyph(size: str, folder: Path) -> None:
+    backbone = build(size)
+    images = {**backbone.image_processor.to_dict(), "image_processor_type": "Glm4vImageProcessor"}
+    save(backbone.model, backbone.tokenizer, images, folder)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("size", choices=SIZES)
     parser.add_argument("folder", type=Path)
     arguments = parser.parse_args()
-    backbone = build(arguments.size)
-    backbone.model.save_pretrained(arguments.folder)
-    backbone.tokenizer.save_pretrained(arguments.folder)
-    processor = {**backbone.image_processor.to_dict(), "image_processor_type": "Glm4vImageProcessor"}
-    (arguments.folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=2, default=str))
-    print(f"wrote {arguments.folder}")
+    save_glyph(arguments.size, arguments.folder)
 
 
 if __name__ == "__main__":

@@ -207,6 +207,22 @@ def test_a_bank_that_lost_its_passages_gets_them_again_at_no_noted_cost(load: Lo
     assert lines(tmp_path / "out" / COSTS) == before
 
 
+def test_documents_are_forgotten_when_no_further_example_shows_them(engine: Engine, tmp_path: Path) -> None:
+    held: list[list[str]] = []
+
+    def look(_: Progress) -> None:
+        held.append([info.id for info in engine.bank.documents()])
+
+    task = make_task("notes", make_example("a", 0, 1), make_example("b", 1, 2), make_example("c", 2))
+    options = replace(FEW, forget=True)
+    records = run(engine, [task], options, tmp_path / "out", look)
+    assert held == [[], ["storm"], ["dogs"], []]
+    assert (engine.bank.stats().documents, engine.bank.stats().passages) == (0, 0)
+    other = Engine(engine.backbone, page=CARD, source="tiny")
+    kept = run(other, [task], FEW, tmp_path / "kept")
+    assert [record["ids"] for record in records] == [record["ids"] for record in kept]
+
+
 # Cold and warm
 
 

@@ -51,3 +51,7 @@ class DamagedRecordError(BankError):
 
 class BenchError(KvbindError):
     """A benchmark cannot be run or reported: an unknown task, data or a run's folder that do not fit, no matplotlib."""
+
+
+class ConfigError(KvbindError):
+    """A configuration file cannot be used."""

@@ -78,14 +78,20 @@ def _group(runs: Sequence[Run]) -> Group:
         for task in run.config["tasks"]:
             if homes.setdefault(task["name"], run.folder) is not run.folder:
                 raise BenchError(f"{task['name']} is in {homes[task['name']]} and in {run.folder}: report them apart")
+    return joined(runs)
+
+
+def joined(runs: Sequence[Run]) -> Group:
+    """Runs as one group, each task's examples from all of them; of a document's costs one that was timed, if any."""
     records = [record for run in runs for record in run.records]
+    costs = [cost for run in runs for cost in run.costs]
     return Group(
         config=runs[0].config,
-        methods={facts["spelling"]: facts for facts in runs[0].config["methods"]},
+        methods={facts["spelling"]: facts for run in runs for facts in run.config["methods"]},
         tasks={task["name"]: task for run in runs for task in run.config["tasks"]},
         records=_by_place(record for record in records if "error" not in record),
         errors=_by_place(record for record in records if "error" in record),
-        costs={cost_name(cost): cost for run in runs for cost in run.costs},
+        costs={cost_name(cost): cost for cost in sorted(costs, key=lambda cost: cost["seconds"] is not None)},
     )
 
 

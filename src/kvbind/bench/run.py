@@ -23,13 +23,15 @@ REPEATS = 3
 class Options:
     """Methods by their spelling, how many warm requests are timed for each, and what else tells runs apart.
 
-    `n` examples of each task (None: all) were drawn with `seed`.
+    `n` examples of each task (None: all) were drawn with `seed`. `forget`: a document leaves the bank, with its
+    passages, when no further example shows it.
     """
 
     methods: tuple[str, ...]
     n: int | None = None
     seed: int = 0
     repeats: int = REPEATS
+    forget: bool = False
 
     def __post_init__(self) -> None:
         if not self.methods or self.repeats < 1:
@@ -75,8 +77,17 @@ def run(
         trials = measure(bench, task, example, first=task.name != ready)
         journal.append(describe(engine, task, example, trial) for trial in trials)
         ready = task.name
+        if options.forget:
+            _forget(engine.bank, example, [later for _, later in todo[number + 1 :]])
     tell(Progress(len(pairs), len(pairs)))
     return journal.records
+
+
+def _forget(bank: Bank, example: Example, later: Sequence[Example]) -> None:
+    """Remove an example's documents, but for those that later ones show."""
+    needed = {document.id for one in later for document in one.documents}
+    known = {name for name, _ in bank.document_digests()}
+    bank.remove_all({document.id for document in example.documents} & known - needed)
 
 
 def _pairs(tasks: Sequence[Task]) -> list[tuple[Task, Example]]:

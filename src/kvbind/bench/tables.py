@@ -51,12 +51,15 @@ class Row:
     reuses: float | None
 
 
-def rows(group: Group, tasks: Sequence[str]) -> list[Row]:
-    """A row for each method: a task's own numbers, or the means over several tasks."""
-    return [_row(group, tasks, method) for method in group.methods]
+def rows(group: Group, tasks: Sequence[str], against: str | None = None) -> list[Row]:
+    """A row for each method: a task's own numbers, or the means over several tasks.
+
+    Quality, TTFT and break-even are set against full prefill of the same representation, or the method `against`.
+    """
+    return [_row(group, tasks, method, against or group.reference(method, "full")) for method in group.methods]
 
 
-def _row(group: Group, tasks: Sequence[str], method: str) -> Row:
+def _row(group: Group, tasks: Sequence[str], method: str, full: str | None) -> Row:
     return Row(
         method=method,
         examples=sum(len(group.answered(task, method)) for task in tasks),
@@ -64,14 +67,14 @@ def _row(group: Group, tasks: Sequence[str], method: str) -> Row:
         f1=quality(group, tasks, method),
         micro=micro(group, tasks, method),
         exact=_over(group, tasks, method, lambda record: [100 * record["exact"]]),
-        full=_compare(group, tasks, method, "full"),
-        template=_compare(group, tasks, method, "template"),
+        full=_compare(group, tasks, method, full),
+        template=_compare(group, tasks, method, group.reference(method, "template")),
         warm=_over(group, tasks, method, lambda record: [warm_ttft(record)]),
-        ratio=_ratio(group, tasks, method),
+        ratio=_ratio(group, tasks, method, full),
         cold=_over(group, tasks, method, lambda record: [record["ttft"]["cold"]], lambda r: bool(r["ttft"]["cold"])),
         document_bytes=document_bytes(group, tasks, method),
         compile_seconds=_mean(group.compile_seconds(name, method) for name in _documents(group, tasks, method)),
-        reuses=break_even(group, tasks, method),
+        reuses=break_even(group, tasks, method, full),
     )
 
 
@@ -114,16 +117,14 @@ def _paired(
     return bootstrap([columns([field(*pair)] for pair in group.pairs(task, method, other)) for task in tasks])
 
 
-def _compare(group: Group, tasks: Sequence[str], method: str, name: str) -> Difference | None:
-    other = group.reference(method, name)
+def _compare(group: Group, tasks: Sequence[str], method: str, other: str | None) -> Difference | None:
     if other is None or other == method:
         return None
     interval = _paired(group, tasks, method, other, lambda mine, theirs: 100 * (mine["f1"] - theirs["f1"]))
     return Difference(other, interval) if interval else None
 
 
-def _ratio(group: Group, tasks: Sequence[str], method: str) -> Difference | None:
-    other = group.reference(method, "full")
+def _ratio(group: Group, tasks: Sequence[str], method: str, other: str | None) -> Difference | None:
     if other is None or other == method:
         return None
     interval = _paired(group, tasks, method, other, lambda mine, theirs: warm_ttft(mine) / warm_ttft(theirs))
@@ -143,11 +144,10 @@ def document_bytes(group: Group, tasks: Sequence[str], method: str) -> float | N
     return _mean(None if cost is None else sum(part["bytes"] for part in cost) for cost in costs)
 
 
-def break_even(group: Group, tasks: Sequence[str], method: str) -> float | None:
+def break_even(group: Group, tasks: Sequence[str], method: str, other: str | None) -> float | None:
     """After how many requests compiling has paid for itself: compile seconds of a request's documents over what a
-    request saves against full prefill; infinity where it saves nothing, None where one of them was not measured.
+    request saves against the method `other`; infinity where it saves nothing, None where one of them was not measured.
     """
-    other = group.reference(method, "full")
     if other is None or group.methods[method]["write"] is None:
         return None
     means = []

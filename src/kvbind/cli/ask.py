@@ -15,6 +15,7 @@ from kvbind.cli.terminal import console, warn_damage, warn_missing
 if TYPE_CHECKING:
     from kvbind.answer import Answer
     from kvbind.bank import Bank
+    from kvbind.cli.settings import Settings
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,6 +90,12 @@ def sampling_options(function: F) -> F:
     help="Without --docs: how many of the most relevant documents.",
 )
 @click.option("--method", metavar="METHOD", help="As in `kvbind methods`.  [default: the bank's, else template]")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Method and page spec from a file that `kvbind tune` wrote, in place of the bank's.",
+)
 @click.option("--system", metavar="TEXT", callback=_utf8, help="System prompt.")
 @sampling_options
 @click.option("--explain", is_flag=True, help="Print where the answer came from, and where the time went.")
@@ -150,14 +157,13 @@ def _answer(
 ) -> "Answer":
     """Everything that can be wrong with a request is checked before the model is loaded."""
     from kvbind.cli.select import select
-    from kvbind.cli.settings import DEFAULTS, load_engine, ready_method, resolve
+    from kvbind.cli.settings import load_engine, ready_method
     from kvbind.errors import DocumentError
     from kvbind.steps.decode import Sampling
 
     names = ("max_tokens", "temperature", "top_p", "stop", "seed")
     sampling = Sampling(**{name: given.pop(name) for name in names})
-    method = given.pop("method")
-    settings = resolve(bank.get_setting(DEFAULTS, {}), methods=[method] if method else [], **given)
+    settings = _settings(bank, **given)
     chosen = ready_method(settings.methods[0], settings.page)
     ids = select(bank, docs) if docs else None
     if not bank.documents():
@@ -177,6 +183,14 @@ def _answer(
     if stream:
         click.echo()
     return answer
+
+
+def _settings(bank: "Bank", method: str | None, config: Path | None, **given: Any) -> "Settings":
+    from kvbind.cli.config import read_config
+    from kvbind.cli.settings import DEFAULTS, resolve
+
+    known = {**bank.get_setting(DEFAULTS, {}), **(read_config(config) if config else {})}
+    return resolve(known, methods=[method] if method else [], **given)
 
 
 def _explain(answer: "Answer") -> None:

@@ -1,7 +1,5 @@
 """`kvbind bench`: methods against each other, quality and time, and the report."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,16 +7,15 @@ import click
 
 from kvbind.cli import options
 from kvbind.cli.spellings import split_spellings
-from kvbind.cli.terminal import INTERRUPTED, console, count, plain_table, warn_damage
+from kvbind.cli.terminal import console, count, plain_table, run_display, warn_damage
 
 if TYPE_CHECKING:
     from kvbind.bench.example import Task
     from kvbind.bench.records import Record
-    from kvbind.bench.run import Options, Progress
+    from kvbind.bench.run import Options
     from kvbind.cli.settings import Settings
     from kvbind.engine import Engine
 
-SPEED_PERIOD = 3600  # seconds: an example may take longer than rich's own 30
 SPELLINGS = "several with ; between them, or with commas where each name is known; may be repeated"
 
 
@@ -50,6 +47,7 @@ def bench() -> None:
     type=click.Path(path_type=Path),
     help="Folder of the bank.  [default: in memory, where no request is cold]",
 )
+@click.option("--forget", is_flag=True, help="Remove documents from the bank when no further example shows them.")
 @options.model_options
 @options.page_options
 @options.debug
@@ -76,7 +74,7 @@ def run(bank: Path | None, out: Path, device: str, **given: Any) -> None:
     unknown = [spelling for spelling in tasks if spelling.partition(":")[0] not in task_names()]
     if unknown:
         raise BenchError(f"unknown task {unknown[0]!r}: `kvbind bench tasks` lists them")
-    drawn = Options(tuple(spelled), **{name: given.pop(name) for name in ("n", "seed", "repeats")})
+    drawn = Options(tuple(spelled), **{name: given.pop(name) for name in ("n", "seed", "repeats", "forget")})
     settings = resolve(remembered(bank) if bank else {}, methods=spelled, **given)
     for spelling in settings.methods:
         ready_method(spelling, settings.page)
@@ -103,16 +101,8 @@ def _run(
         with shown.status(f"loading {settings.model}"):
             engine = load_engine(opened, settings, device)
         loaded = [_load(engine, task, data, drawn) for task in tasks]
-        last: list[Progress] = []
-        try:
-            with _display(last) as tell:
-                records = run(engine, loaded, drawn, out, tell)
-        except KeyboardInterrupt:
-            if not last:
-                raise
-            done = f"{last[-1].done:,} of {count(last[-1].total, 'example')}"
-            click.echo(f"interrupted: {done} recorded; run the same command again to go on", err=True)
-            raise click.exceptions.Exit(INTERRUPTED) from None
+        with run_display() as tell:
+            records = run(engine, loaded, drawn, out, tell)
         warn_damage(list(opened.damage), "put aside and compiled again, within a request or before it")
     return records
 
@@ -130,33 +120,6 @@ def _load(engine: "Engine", spelling: str, data: Path | None, drawn: "Options") 
         decode=backbone.tokenizer.decode,
     )
     return load_task(spelling, asked)
-
-
-@contextmanager
-def _display(told: "list[Progress]") -> "Iterator[Callable[[Progress], None]]":
-    """What shows a run's progress on stderr, if that is a terminal, and appends it to `told`."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    shown = console(err=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn())
-    times = (TimeElapsedColumn(), TextColumn("elapsed,"), TimeRemainingColumn(), TextColumn("to go"))
-    with Bar(
-        *columns,
-        *times,
-        console=shown,
-        transient=True,
-        disable=not shown.is_terminal,
-        speed_estimate_period=SPEED_PERIOD,
-    ) as bar:
-
-        def tell(progress: "Progress") -> None:
-            told.append(progress)
-            if not bar.tasks:  # what was recorded before says nothing of the speed
-                bar.add_task("", total=progress.total, completed=progress.done)
-            bar.update(bar.tasks[0].id, completed=progress.done, description=f"{progress.task} {progress.example}")
-
-        yield tell
 
 
 @bench.command("report", short_help="Make tables and figures of runs.")

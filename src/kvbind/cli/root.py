@@ -15,6 +15,7 @@ from kvbind.cli.profile import profile_layers
 from kvbind.cli.render import render
 from kvbind.cli.terminal import INTERRUPTED, fail
 from kvbind.cli.train import train
+from kvbind.cli.tune import tune
 from kvbind.errors import KvbindError
 
 
@@ -69,5 +70,5 @@ def main() -> None:
     """
 
 
-for command in (compile_, ask, bank, methods, render, bench, profile_layers, train, diagnose):
+for command in (compile_, ask, bank, methods, render, bench, tune, profile_layers, train, diagnose):
     main.add_command(command)

@@ -1,7 +1,8 @@
 """What the commands print: to whom, how wide, and in which units."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -11,11 +12,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
+    from kvbind.bench.run import Progress as RunProgress
+
 INTERRUPTED = 130  # the exit code that shells give to a process ended by Ctrl-C
 # Where nobody watches, lines need not fit a window: document ids should stay whole.
 PIPED_WIDTH = 120
 CHARACTERS_SHOWN = 20
 DOCUMENTS_WARNED = 20
+SPEED_PERIOD = 3600  # seconds: an example may take longer than rich's own 30
 
 
 def console(*, err: bool = False) -> Console:
@@ -43,6 +47,43 @@ def progress_display() -> "Progress":
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(20))
     counts = TextColumn("{task.fields[counts]}", markup=False)
     return Progress(*columns, counts, TimeElapsedColumn(), console=shown, transient=True, disable=not shown.is_terminal)
+
+
+@contextmanager
+def run_display() -> "Iterator[Callable[[RunProgress], None]]":
+    """What shows a benchmark's progress on stderr, if that is a terminal; an interruption says how far it came."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    shown = console(err=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn())
+    times = (TimeElapsedColumn(), TextColumn("elapsed,"), TimeRemainingColumn(), TextColumn("to go"))
+    hidden = not shown.is_terminal
+    bar = Progress(*columns, *times, console=shown, transient=True, disable=hidden, speed_estimate_period=SPEED_PERIOD)
+    last: list[RunProgress] = []
+
+    def tell(progress: "RunProgress") -> None:
+        last[:] = [progress]
+        if not bar.tasks:  # what was recorded before says nothing of the speed
+            bar.add_task("", total=progress.total, completed=progress.done)
+        asked = f"{progress.task} {progress.example}"
+        bar.update(bar.tasks[0].id, completed=progress.done, total=progress.total, description=asked)
+
+    try:
+        with bar:
+            yield tell
+    except KeyboardInterrupt:
+        if not last:
+            raise
+        done = f"{last[0].done:,} of {count(last[0].total, 'example')}"
+        click.echo(f"interrupted: {done} recorded; run the same command again to go on", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def fail(line: str) -> None:
