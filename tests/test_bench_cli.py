@@ -10,10 +10,11 @@ from click.testing import CliRunner, Result
 
 import kvbind.bench.run as runs
 from kvbind import Bank
-from kvbind.bench.tasks import task_names
+from kvbind.bench.tasks import TaskOptions, load_task, task_names
 from kvbind.cli import main
 from kvbind.cli.spellings import split_spellings
 from kvbind.methods import factories
+from kvbind.train.data import read_data
 
 METHODS = "full:dpi=72,template:dpi=72;qv-pic:alpha=.65,budget=1"
 SPELLED = ["full:dpi=72", "template:dpi=72", "qv-pic:alpha=.65,budget=1"]
@@ -137,3 +138,23 @@ def test_tasks_are_listed() -> None:
 )
 def test_spellings_are_split_where_they_end(given: list[str], expected: list[str]) -> None:
     assert split_spellings(given, factories()) == expected
+
+
+def test_a_tasks_examples_become_training_data(models: Callable[[str], Path], tmp_path: Path) -> None:
+    out = tmp_path / "notes.jsonl"
+    task = "biographies:notes=3,split=train,instruct=on"
+    said = done(run("export", task, "--model", models("glm4v"), "--n", 4, "--seed", 5, "--out", out)).stdout
+    assert said == f"wrote 4 examples to {out}\n"
+    (read,) = read_data([out], held_out=0)
+    options = TaskOptions(data=None, n=4, seed=5, window=4096, encode=lambda text: [], decode=lambda ids: "")
+    examples = load_task(task, options).examples
+    assert [example.question for example in read.training] == [example.text.after for example in examples]
+    assert [example.answers for example in read.training] == [example.answers for example in examples]
+    assert [len(example.documents) for example in read.training] == [3] * 4
+    held = {
+        document.text
+        for example in load_task("biographies:notes=3", options).examples
+        for document in example.documents
+    }
+    assert not held & {text for example in read.training for text in example.documents}
+    refused(run("export", "biographies:split=test", "--model", models("glm4v"), "--out", out), "split=test")

@@ -144,6 +144,44 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
         click.echo(f"wrote {path}")
 
 
+@bench.command("export", short_help="Write a task's examples as data for training.")
+@click.argument("task", metavar="TASK")
+@click.option("--out", required=True, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="JSONL.")
+@click.option("--n", type=click.IntRange(1), metavar="N", help="Examples.  [default: all]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which examples.")
+@click.option(
+    "--data",
+    metavar="DIR",
+    envvar="KVBIND_DATA",
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    help="Folder of the task's data; tasks that make their own need none.",
+)
+@options.model_options
+@options.debug
+def export(task: str, out: Path, n: int | None, seed: int, data: Path | None, device: str, **given: Any) -> None:
+    """Write the examples of a TASK as `kvbind train` and `kvbind diagnose` read them.
+
+    Train on other examples than those you measure with: another split, or another file of the data.
+
+    \b
+    kvbind bench export biographies:notes=5,split=train --model M --n 1024 --out notes.jsonl
+    kvbind train writer --model M --data notes.jsonl --out my-writer
+    """
+    from kvbind.bank import Bank
+    from kvbind.bench.export import lines
+    from kvbind.bench.run import Options
+    from kvbind.cli.settings import load_engine, resolve
+    from kvbind.writers import write_whole
+
+    settings = resolve({}, methods=[], **given)
+    engine = load_engine(Bank.memory(), settings, device)
+    loaded = _load(engine, task, data, Options(("full",), n, seed))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out, "".join(line + "\n" for line in lines(loaded)).encode())
+    click.echo(f"wrote {count(len(loaded.examples), 'example')} to {out}")
+
+
 @bench.command("tasks", short_help="List the tasks.")
 @options.debug
 def tasks() -> None:
