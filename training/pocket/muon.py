@@ -21,18 +21,22 @@ def orthogonal(stack: Tensor) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Updates matrices; `parts` says into how many square-ish blocks of rows each is cut (fused projections)."""
+    """Updates matrices; each comes with the number of square-ish blocks of rows it is cut into (fused projections),
+    and with its share of the learning rate.
+    """
 
-    def __init__(self, matrices: Sequence[tuple[Tensor, int]], lr: float, momentum: float = 0.95, decay: float = 0.02):
-        super().__init__([matrix for matrix, _ in matrices], {"lr": lr, "momentum": momentum, "decay": decay})
-        self.parts = [parts for _, parts in matrices]
+    def __init__(
+        self, matrices: Sequence[tuple[Tensor, int, float]], lr: float, momentum: float = 0.95, decay: float = 0.02
+    ):
+        super().__init__([matrix for matrix, _, _ in matrices], {"lr": lr, "momentum": momentum, "decay": decay})
+        self.cuts = [(parts, share) for _, parts, share in matrices]
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         """Update every matrix that has a gradient."""
         options = self.param_groups[0]
-        blocks: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
-        for matrix, parts in zip(options["params"], self.parts, strict=True):
+        blocks: dict[tuple[int, int], list[tuple[Tensor, Tensor, float]]] = {}
+        for matrix, (parts, share) in zip(options["params"], self.cuts, strict=True):
             if matrix.grad is None:
                 continue
             state = self.state[matrix]
@@ -42,9 +46,9 @@ class Muon(torch.optim.Optimizer):
             for block, change in zip(matrix.chunk(parts), update.chunk(parts), strict=True):
                 if block.shape[0] > block.shape[1]:
                     block, change = block.mT, change.mT
-                blocks.setdefault(tuple(block.shape), []).append((block, change))
+                blocks.setdefault(tuple(block.shape), []).append((block, change, share * options["lr"]))
         for shape, pairs in blocks.items():
-            made = orthogonal(torch.stack([change for _, change in pairs]))
-            for (block, _), change in zip(pairs, made, strict=True):
-                block.mul_(1 - options["lr"] * options["decay"])
-                block.add_(change, alpha=-options["lr"] * 0.2 * max(shape) ** 0.5)
+            made = orthogonal(torch.stack([change for _, change, _ in pairs]))
+            for (block, _, lr), change in zip(pairs, made, strict=True):
+                block.mul_(1 - lr * options["decay"])
+                block.add_(change, alpha=-lr * 0.2 * max(shape) ** 0.5)

@@ -37,7 +37,7 @@ def text_context(reader: Reader, rng: Random) -> Any:
 def page_context(reader: Reader, store: Store, rng: Random, dpis: list[int]) -> Any:
     """Notes as pages of one resolution, or of both, or (once that is read) with some as text."""
     # The coarse pages follow the fine ones: until these are read, most of the time goes to them.
-    begun = all(reader.level[dpi] >= 1 for dpi in DPIS)
+    begun = reader.level[max(DPIS)] >= 4
     dpi = rng.choices(dpis, [1.0 if begun or dpi == max(dpis) else 0.25 for dpi in dpis])[0]
     mixed = begun and rng.random() < 0.25
     level = min(reader.level[dpi] for dpi in dpis) if mixed else reader.level[dpi]
@@ -47,7 +47,7 @@ def page_context(reader: Reader, store: Store, rng: Random, dpis: list[int]) -> 
         entry, pages, found = store.draw(kind, rng)
         page, marks = (None, None) if shown == TEXT else (pages[shown], found)
         notes.append(Shown(entry, shown, page, marks))
-    return notes, choose(notes, rng, 8, 1.0 if len(notes) == 1 else 0.2)
+    return notes, choose(notes, rng, 8, 0.3 if len(notes) == 1 else 0.1)
 
 
 def gather(make_context: Any, tokens: Tokens, rows: int) -> Batch:
@@ -121,13 +121,16 @@ def one_step(reader: Reader, store: Store, tokens: Tokens, arguments: argparse.N
         clip(reader)
         return {"naming": loss}
     joined = [dpi for dpi in DPIS if reader.level[dpi] >= 0]
-    text_rows = arguments.rows // 4 if joined else arguments.rows * 2 // 3
+    learned = reader.level[TEXT] == len(LEVELS) - 1
+    text_rows = arguments.rows // (8 if learned else 4) if joined else arguments.rows * 2 // 3
     losses: dict[str, float] = {}
     right: dict[str, list[float]] = defaultdict(list)
     autocast = torch.autocast(reader.device.type, torch.bfloat16) if arguments.bf16 else nullcontext()
-    batches = [("text", lambda: text_context(reader, rng), text_rows, 0.3 if joined else 1.0)]
+    text_share = (0.15 if learned else 0.3) if joined else 1.0
+    batches = [("text", lambda: text_context(reader, rng), text_rows, text_share)]
     if joined:
-        batches.append(("pages", lambda: page_context(reader, store, rng, joined), arguments.rows - text_rows, 0.7))
+        rows = arguments.rows - text_rows
+        batches.append(("pages", lambda: page_context(reader, store, rng, joined), rows, 1 - text_share))
     for name, make_context, rows, share in batches:
         with autocast:
             loss, found, named = run(reader, gather(make_context, tokens, rows))
