@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -343,3 +344,29 @@ def test_without_peft_the_mend_is_named(fresh: Load, monkeypatch: pytest.MonkeyP
     with pytest.raises(ModelError, match=r'pip install "kvbind\[train\]"'):
         drawn_writer(backbone, "sempic")
     drawn_writer(backbone, "kv-packet")  # soft rows need no PEFT
+
+
+def test_a_writer_at_work_leaks_into_no_other_thread(fresh: Load, tmp_path: Path) -> None:
+    backbone = fresh("qwen3")
+    drawn_folder(backbone, "sempic", tmp_path / "writer")
+    spelling = f"sempic:adapter={tmp_path / 'writer'}"
+    wanted = Engine(backbone).ask(QUESTION, DOCUMENTS, method="full", sampling=BRIEF, explain=False)
+    clean = Engine(backbone).chat(method="prefix-free")
+    clean.ask(QUESTION, DOCUMENTS, sampling=BRIEF)
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            Engine(backbone).compile(DOCUMENTS, spelling)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        for _ in range(15):
+            chat = Engine(backbone).chat(method="prefix-free")
+            chat.ask(QUESTION, DOCUMENTS, sampling=BRIEF)
+            assert torch.equal(chat.turn.logits, clean.turn.logits)
+            assert Engine(backbone).ask(QUESTION, DOCUMENTS, method="full", sampling=BRIEF).ids == wanted.ids
+    finally:
+        stop.set()
+        writing.join()

@@ -13,9 +13,10 @@ from conftest import Load
 from conversations import CARD, DOCUMENTS, QUESTION, SIMPLE, library, reuse_request, spelled
 from kvbind import Bank, Engine, Sampling
 from kvbind.bank.recordfile import RecordFile
-from kvbind.errors import DamagedRecordError
+from kvbind.errors import BankError, DamagedRecordError
 from kvbind.steps import feed as feed_step
-from kvbind.steps.cost import KNOWN, MARGIN, SMALL, Speeds, decide
+from kvbind.steps.cost import AGAIN, KNOWN, MARGIN, SMALL, Speeds, cost_name, decide
+from kvbind.steps.cost import Request as CostRequest
 from kvbind.steps.feed import Feed, Placement
 from kvbind.steps.read import read_fresh
 from kvbind.types import StackedKV
@@ -206,11 +207,12 @@ def test_the_cheaper_way_is_taken(
             speeds.saw_pass(1024, 2048, speeds._operations(1024, 2048) / passes)
         speeds.store.add(store)
         speeds.saw_reuse("epic", {"fetch": 0.0}, 1000, 1000 * repaired)
-    decision = decide(speeds, "epic", rows=rows, fresh=20, reused=rows - 20, unread=1_000_000)
+    request = CostRequest(0, rows, 20, rows - 20, 1_000_000)
+    decision = decide(speeds, "epic", request)
     assert decision.reuse is reuse
     assert decision.reason.startswith("reuse" if reuse else "computed everything")
     again = Speeds.read(speeds.backbone, speeds.plain())
-    assert decide(again, "epic", rows=rows, fresh=20, reused=rows - 20, unread=1_000_000) == decision
+    assert decide(again, "epic", request) == decision
 
 
 def test_expected_seconds_add_up(load: Load) -> None:
@@ -228,7 +230,7 @@ def test_a_slow_store_makes_the_engine_compute_everything_and_say_so(load: Load)
     speeds = engine.library.speeds
     for _ in range(KNOWN):
         speeds.saw_pass(128, 256, speeds._operations(128, 256) / FAST)
-        speeds.saw_reuse("epic", {"fetch": 50.0}, 100, 10)
+        speeds.saw_reuse(cost_name(engine.method("epic:1")), {"fetch": 50.0}, 100, 10)
     documents = IDS * 3
     answer = engine.ask(QUESTION, documents, method="epic:1", sampling=NONE)
     assert answer.decision.startswith("computed everything: expected")
@@ -237,3 +239,109 @@ def test_a_slow_store_makes_the_engine_compute_everything_and_say_so(load: Load)
     assert engine.ask(QUESTION, documents, method="epic:1", sampling=Sampling(max_tokens=3)).text == full.text
     engine.weigh = False
     assert engine.ask(QUESTION, documents, method="epic:1", sampling=NONE).tokens["reused"] > 0
+
+
+def test_reuse_that_was_refused_is_tried_again(load: Load) -> None:
+    speeds = Speeds(load("llama"))
+    for _ in range(KNOWN):
+        speeds.saw_pass(1024, 2048, speeds._operations(1024, 2048) / FAST)
+        speeds.saw_reuse("epic", {"fetch": 50.0}, 1000, 10)
+    request = CostRequest(0, 4000, 20, 3980, 0)
+    assert [decide(speeds, "epic", request).reuse for _ in range(2 * AGAIN)] == [*[False] * (AGAIN - 1), True] * 2
+
+
+def test_what_one_method_costs_says_nothing_of_another(load: Load) -> None:
+    engine = Engine(load("llama"))
+    names = [cost_name(engine.method(m)) for m in ("cacheblend:0.1", "cacheblend:0.9", "qcfuse", "qcfuse:digest=0.5")]
+    assert len(set(names)) == 4
+    assert cost_name(engine.method("cacheblend:0.9")) == names[1]
+
+
+def test_requests_that_made_something_teach_nothing(load: Load) -> None:
+    engine = Engine(load("qwen2"))
+    for document in DOCUMENTS:
+        engine.add(document)
+    counts = []
+    for _ in range(3):
+        engine.ask(QUESTION, IDS, method="qcfuse", sampling=NONE)
+        counts.append(sum(mean.count for mean in engine.library.speeds.repaired.values()))
+    assert counts == [0, 1, 2], "the first compiled its passages"
+    engine.compile(DOCUMENTS, "prefix-free")
+    engine.ask(QUESTION, IDS, method="qcfuse-view", sampling=NONE)
+    assert len(engine.library.speeds.repaired) == 1, "it made its anchors"
+
+
+@pytest.mark.parametrize("kept", [None, 3, [], {"passes": 1}, {"passes": {"x": [1, 2]}}])
+def test_a_note_of_speeds_that_makes_no_sense_is_none(load: Load, kept: object) -> None:
+    assert Speeds.read(load("llama"), kept).plain() == Speeds(load("llama")).plain()
+
+
+def test_a_locked_bank_does_not_fail_a_request(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(load("qwen2"))
+    engine.compile(DOCUMENTS, "epic:1")
+
+    def refuse(*_: object) -> None:
+        raise BankError("locked")
+
+    monkeypatch.setattr(Bank, "set_setting", refuse)
+    assert engine.ask(QUESTION, IDS, method="epic:1", sampling=NONE).tokens["recomputed"] == len(IDS)
+
+
+def test_computing_everything_instead_is_timed_once(load: Load) -> None:
+    engine = Engine(load("qwen2"))
+    engine.compile(DOCUMENTS, "epic:1")
+    for _ in range(KNOWN):
+        engine.library.speeds.saw_pass(128, 256, 1e-6)
+        engine.library.speeds.saw_reuse(cost_name(engine.method("epic:1")), {"fetch": 50.0}, 100, 10)
+    start = time.perf_counter()
+    answer = engine.ask(QUESTION, IDS * 3, method="epic:1", sampling=NONE)
+    assert answer.decision.startswith("computed everything")
+    assert answer.ttft + answer.seconds["prepare"] <= time.perf_counter() - start
+
+
+@pytest.mark.parametrize("method", ["qcfuse", "qcfuse-view", "epic:1", "template"])
+def test_a_damaged_payload_is_compiled_again_by_every_method(load: Load, tmp_path: Path, method: str) -> None:
+    backbone = load("qwen2")
+    with Bank.open(tmp_path, hot_bytes=0) as bank:
+        engine = Engine(backbone, bank, weigh=False)
+        engine.compile(DOCUMENTS, "template" if method == "template" else "prefix-free")
+        chat = engine.chat(method=method)
+        for file in tmp_path.rglob("*.safetensors"):
+            if "k" in RecordFile(file, file.stem).names() and RecordFile(file, file.stem).meta["rows"] != "0":
+                body = bytearray(file.read_bytes())
+                body[-1] ^= 1
+                file.write_bytes(body)
+                break
+        chat.ask(QUESTION, IDS, sampling=NONE)
+        clean = Engine(backbone, weigh=False)
+        clean.compile(DOCUMENTS, method)
+        other = clean.chat(method=method)
+        other.ask(QUESTION, IDS, sampling=NONE)
+        torch.testing.assert_close(chat.turn.logits, other.turn.logits, rtol=1e-4, atol=2e-4)  # type: ignore[union-attr]
+        engine.compile(DOCUMENTS, method)
+
+
+def test_a_cleared_hot_tier_takes_nothing_that_began_before(load: Load, tmp_path: Path) -> None:
+    with Bank.open(tmp_path) as bank:
+        engine = Engine(load("qwen2"), bank)
+        engine.compile(DOCUMENTS)
+        passage = bank.get(next(iter(bank.catalogue.linked())))
+        assert passage is not None
+        epoch = bank.hot_epoch
+        bank.passages.hot.clear()
+        bank.warm(passage, epoch)
+        assert bank.passages.hot.bytes == 0
+        bank.warm(passage, bank.hot_epoch)
+        assert bank.passages.hot.bytes > 0
+
+
+def test_a_feed_that_failed_says_so_again(load: Load) -> None:
+    lib = library(load("llama"))
+    request = reuse_request(lib, SIMPLE, spelled("template", 0))
+    context = lib.backbone.context(request.layout.rows)
+    context.extend(request.layout.rows)
+    slow = SlowKV(request.passages[0].kv, fail_at=0)  # type: ignore[arg-type]
+    with Feed(lib.backbone, context, [Placement(request.layout.chunks[0], slow, 0)]) as feed:
+        for _ in range(2):
+            with pytest.raises(DamagedRecordError):
+                feed.place(0)

@@ -222,9 +222,9 @@ def test_anchors_are_a_part_of_their_passage(load: Load, name: str, dpi: int, an
     assert method.write is not None
     probe = method.selector.probe
     assert probe is not None
-    found = companions.anchors(engine.library, choice, method.write, probe)
     whole = engine.bank.get(choice.key)
     assert whole is not None
+    found = companions.anchors(engine.library, choice, whole, method.write, probe)
     (layer,) = companions.critical_layers(engine.library, probe)
     assert found.rows == -(-whole.rows * 15 // 100)
     assert found.kv.layers == layer + 1
@@ -362,3 +362,21 @@ def test_companions_leave_with_their_document(load: Load, tmp_path: Path) -> Non
         for document in ("pier", "storm", "dogs"):
             bank.remove(document)
         assert set(bank.store.keys()) == set()
+
+
+@pytest.mark.parametrize("method", ["prefix-free", "template", "epic:1", "qcfuse"])
+def test_a_prompt_that_ends_with_a_document_is_refused(load: Load, method: str) -> None:
+    engine = Engine(load("qwen2"))
+    for document in DOCUMENTS:
+        engine.add(document)
+    for content in ([Doc("pier")], ["Look: ", Doc("pier"), " and ", Doc("storm")]):
+        with pytest.raises(MethodError, match="put some after it"):
+            engine.ask([Message("user", content)], method=method, raw=True)
+    assert engine.ask([Message("user", [Doc("pier")])], method="full", raw=True, sampling=NONE).tokens["fresh"] > 0
+
+
+def test_many_scattered_rows_are_computed_block_by_block(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = load("qwen3")
+    whole = logits(backbone, SCATTERED, spelled("qcfuse:0.6", 0))
+    monkeypatch.setattr("kvbind.models.attention.BLOCK", 7)
+    torch.testing.assert_close(logits(backbone, SCATTERED, spelled("qcfuse:0.6", 0)), whole, rtol=1e-4, atol=1e-5)

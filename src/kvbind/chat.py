@@ -12,7 +12,7 @@ from kvbind.errors import DamagedRecordError, MethodError, PromptTooLongError
 from kvbind.methods import Method
 from kvbind.models import Context
 from kvbind.steps.clock import Stopwatch
-from kvbind.steps.cost import Decision, decide
+from kvbind.steps.cost import Decision, Request, cost_name, decide
 from kvbind.steps.decode import Generation, Sampling, decode
 from kvbind.steps.evidence import attention_shares
 from kvbind.steps.feed import Feed, Loading, placements
@@ -105,6 +105,8 @@ class Chat:
                 generation = decode(self.library.backbone, self.context, turn.logits, sampling or Sampling(), on_text)
             shares = attention_shares(self.library.backbone, self.context, turn.layout) if explain else None
         self.pending, self.turn = generation.pending, turn
+        if self.method.selector is not None:
+            self.library.keep_speeds()
         answer = _answer(self.method, turn, generation, watch, shares)
         missing = self._undrawable(turn)
         return replace(answer, missing_characters=missing, decision=turn.decision, loading=turn.loading)
@@ -164,13 +166,13 @@ class Chat:
         before = None if self.context is None else (self.context.size, self.context.position)
         compiled: set[str] = set()
         try:
-            return self._stitch_and_read(plan, watch, compiled, lazily=True)
+            return self._use_passages(plan, watch, compiled, lazily=True)
         except DamagedRecordError:
-            # Met while it was read layer by layer. Read whole, it is put aside, and its chunk compiled again.
             self._return_to(before)
-            return self._stitch_and_read(plan, watch, compiled, lazily=False)
+        # Met while it was read layer by layer. Read whole, it is put aside, and its chunk compiled again.
+        return self._use_passages(plan, watch, compiled, lazily=False)
 
-    def _stitch_and_read(self, plan: Plan, watch: Stopwatch, compiled: set[str], *, lazily: bool) -> Turn:
+    def _use_passages(self, plan: Plan, watch: Stopwatch, compiled: set[str], *, lazily: bool) -> Turn:
         library = self.library
         with watch.step("fetch"):
             passages, hits = fetch(library, plan.choices, self.method, lazily=lazily)
@@ -178,13 +180,14 @@ class Chat:
         with watch.step("stitch"):
             layout = self._lay_out(plan, passages)
             decision = self._weighed(layout, passages)
-            if not decision.reuse:
-                return replace(self._compute(plan, watch), decision=decision.reason)
+        if not decision.reuse:
+            return replace(self._compute(plan, watch), decision=decision.reason)
+        with watch.step("stitch"):
             context = self._context(layout.rows)
             heads = layout.of_kind("head")
             head = library.head(heads[0].ids) if heads else None
             stitch(library.backbone, context, layout, head, passages)
-            request = Stitched(layout, context, plan.choices, passages)
+        request, made = Stitched(layout, context, plan.choices, passages), library.companions_made
         with Feed(library.backbone, context, placements(library, request)) as feed:
             repair = None
             if self.method.selector is not None and passages:
@@ -193,7 +196,8 @@ class Chat:
             with watch.step("read"):
                 logits = read_fresh(library.backbone, context, layout, source=feed, repair=repair)
         repaired = 0.0 if repair is None else repair.mean_rows
-        self._measured(layout, watch, feed.loading, repaired)
+        if lazily and not compiled and library.companions_made == made:
+            self._measured(layout, watch, feed.loading, repaired)
         states: list[State] = ["compiled now" if choice.key in compiled else "hit" for choice in plan.choices]
         return Turn(plan, layout, states, logits, decision.reason, repaired, feed.loading)
 
@@ -201,20 +205,17 @@ class Chat:
         """Whether to use the passages. Pages are always used: to compute them they would have to be drawn first."""
         if not self.weigh or self.method.selector is None or self.method.shows_pages or not passages:
             return Decision(True, "")
-        fresh = layout.count("fresh")
         unread = self.library.backbone.row_bytes * sum(p.rows for p in passages if not p.in_memory)
-        speeds, reused = self.library.speeds, layout.count("passage")
-        return decide(speeds, self.method.name, rows=layout.rows, fresh=fresh, reused=reused, unread=unread)
+        request = Request(layout.segments[0].start, layout.rows, layout.count("fresh"), layout.count("passage"), unread)
+        return decide(self.library.speeds, cost_name(self.method), request)
 
     def _measured(self, layout: Layout, watch: Stopwatch, loading: Loading, repaired: float) -> None:
-        """Keep what this turn tells about the speed of model and bank."""
-        speeds = self.library.speeds
-        speeds.saw_pass(layout.count("fresh") + repaired, layout.rows, watch.seconds["read"] - loading.waited)
-        speeds.saw_reuse(self.method.name, watch.seconds, layout.count("passage"), repaired)
+        """Keep what a turn that had everything at hand tells about the speed of model and bank."""
+        speeds, size = self.library.speeds, layout.segments[0].start + layout.rows
+        speeds.saw_pass(layout.count("fresh") + repaired, size, watch.seconds["read"] - loading.waited)
+        speeds.saw_reuse(cost_name(self.method), watch.seconds, layout.count("passage"), repaired)
         if loading.seconds:
             speeds.store.add(loading.bytes / loading.seconds)
-        if self.method.selector is not None:
-            self.library.keep_speeds()
 
     def _compute(self, plan: Plan, watch: Stopwatch) -> Turn:
         """Nothing reused: the first turn by the model's own forward, later ones over what that left."""
@@ -257,6 +258,8 @@ class Chat:
             layout = lay_out(
                 backbone, pieces, contents, start=context.size, position=context.position, pending=self.pending
             )
+        if layout.segments[-1].kind == "passage":
+            raise MethodError("the prompt ends with a document, and its last words are read anew: put some after it")
         if layout.end > backbone.window:
             raise PromptTooLongError(
                 f"the prompt takes {layout.end} positions, the model's window is {backbone.window}: ask over fewer "

@@ -175,14 +175,18 @@ class Bank:
         """
         return self.passages.peek(key)
 
-    def warm(self, passage: Passage) -> None:
-        """Keep a passage in memory that was read layer by layer."""
-        self.passages.warm(passage)
+    def warm(self, passage: Passage, epoch: int) -> None:
+        """Keep a passage in memory whose reading, layer by layer, began at `hot_epoch`; not if that is over."""
+        self.passages.warm(passage, epoch)
 
     @property
-    def keeps_hot(self) -> bool:
-        """Whether passages read from the store are kept in memory."""
-        return self.passages.hot.capacity > 0
+    def hot_epoch(self) -> int:
+        """How often what is kept in memory was forgotten as a whole."""
+        return self.passages.hot.epoch
+
+    def keeps_hot(self, size: int) -> bool:
+        """Whether a passage of so many bytes would be kept in memory."""
+        return size <= self.passages.hot.capacity
 
     def has(self, key: str) -> bool:
         """Whether a record is there; it is not read."""

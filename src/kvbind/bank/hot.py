@@ -15,6 +15,7 @@ class HotTier:
         self._passages: OrderedDict[str, tuple[Passage, int]] = OrderedDict()
         self._lock = threading.Lock()
         self.bytes = 0
+        self.epoch = 0  # how often it was cleared
 
     @property
     def capacity(self) -> int:
@@ -34,12 +35,17 @@ class HotTier:
             self._passages.move_to_end(key)
             return self._passages[key][0]
 
-    def put(self, passage: Passage) -> None:
-        """Keep the passage, unless it alone is larger than the tier; its tensors must be memory of their own."""
+    def put(self, passage: Passage, epoch: int | None = None) -> None:
+        """Keep the passage, unless it alone is larger than the tier; its tensors must be memory of their own.
+
+        With an `epoch` it is not kept if the tier was cleared since.
+        """
         size = sum(tensor.nbytes for tensor in passage_tensors(passage).values())
         if size > self._capacity:
             return
         with self._lock:
+            if epoch is not None and epoch != self.epoch:
+                return
             self._forget(passage.key)
             self._passages[passage.key] = (passage, size)
             self.bytes += size
@@ -56,6 +62,7 @@ class HotTier:
         with self._lock:
             self._passages.clear()
             self.bytes = 0
+            self.epoch += 1
 
     def _forget(self, key: str) -> None:
         _, size = self._passages.pop(key, (None, 0))

@@ -55,9 +55,9 @@ class Passages:
             self.misses += passage is None
         return passage
 
-    def warm(self, passage: Passage) -> None:
-        """Keep a passage that was read layer by layer in the hot tier, unless it was removed meanwhile."""
-        self.hot.put(passage)
+    def warm(self, passage: Passage, epoch: int) -> None:
+        """Keep a passage that was read layer by layer in the hot tier, unless it, or all, was removed meanwhile."""
+        self.hot.put(passage, epoch)
         if not self.has(passage.key):
             self.hot.drop(passage.key)
 
@@ -103,4 +103,5 @@ class Passages:
             self.hot.drop(key)
             freed += self.store.size(key) or 0
             self.store.drop(key)
+            self.hot.drop(key)  # again: it may have been put there in between
         return freed

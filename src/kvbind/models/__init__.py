@@ -1,7 +1,7 @@
 """Model families, their chat templates and forward passes: the only package that imports transformers."""
 
 from kvbind.models.adapters import TARGETS
-from kvbind.models.attention import Pass, rows_mask
+from kvbind.models.attention import Pass, rows_blocks
 from kvbind.models.backbone import Backbone, DynamicKV, Inputs, line
 from kvbind.models.chat import ChatTemplate, Fixed, Part, Slot, Turn
 from kvbind.models.context import Context, Rows
@@ -34,5 +34,5 @@ __all__ = [
     "load_backbone",
     "load_writer",
     "new_writer",
-    "rows_mask",
+    "rows_blocks",
 ]

@@ -17,7 +17,7 @@ TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 class Adapters:
     """The adapters on one decoder stack, by name, in float32; at most one is on.
 
-    Modules are shared, so that an adapter which is on is on for every thread: one thread at a time.
+    Modules are shared, so that an adapter which is on is on for every thread: the backbone's lock keeps others out.
     """
 
     def __init__(self, stack: Any) -> None:

@@ -17,24 +17,43 @@ from transformers.masking_utils import sdpa_mask
 NAME = "kvbind_sdpa"
 
 
+BLOCK = 512
+"""Scattered rows are computed so many at a time: each block looks no further than its last row."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some rows of a pass, how many rows of the context they look at, and `mask` (R, T), true where a row may look."""
+
+    rows: slice
+    size: int
+    mask: Tensor
+
+
 @dataclass(frozen=True)
 class Pass:
-    """What one forward pass tells attention: `mask` (R, T), true where a row may look.
+    """What one forward pass tells attention: its `blocks` of rows, in order.
 
-    Without a mask, rows are the whole context and see what stands before them (`causal`), or see everything. With
-    `probe`, attention of the last row is noted there, averaged over heads: (B, T). With `queries`, the queries of
-    every layer are: (B, Hq, R, D), rotated.
+    Without blocks, rows are the whole context and see what stands before them (`causal`), or see everything. With
+    `probe`, attention of the last row over the rows up to it is noted there, averaged over heads: (B, T). With
+    `queries`, the queries of every layer are: (B, Hq, R, D), rotated.
     """
 
-    mask: Tensor | None
+    blocks: tuple[Block, ...] = ()
     causal: bool = False
     probe: list[Tensor] | None = None
     queries: list[Tensor] | None = None
 
 
-def rows_mask(rows: Tensor, size: int) -> Tensor:
-    """Boolean (R, T): every row sees the rows up to its own place, whatever order they were filled in."""
-    return torch.arange(size, device=rows.device)[None, :] <= rows[:, None]
+def rows_blocks(rows: Tensor) -> tuple[Block, ...]:
+    """Blocks for rows (R,) in ascending order: each sees the rows up to its own place, whenever they were filled."""
+    blocks = []
+    for start in range(0, len(rows), BLOCK):
+        part = rows[start : start + BLOCK]
+        size = int(part[-1]) + 1
+        mask = torch.arange(size, device=rows.device)[None, :] <= part[:, None]  # (R, T)
+        blocks.append(Block(slice(start, start + len(part)), size, mask))
+    return tuple(blocks)
 
 
 def attend(
@@ -53,14 +72,22 @@ def attend(
         return output
     scale = kwargs.get("scaling")
     if kvbind_pass.probe is not None:
-        kvbind_pass.probe.append(last_row_attention(query, key, kvbind_pass.mask, scale))
+        size = kvbind_pass.blocks[-1].size if kvbind_pass.blocks else key.shape[2]
+        kvbind_pass.probe.append(last_row_attention(query, key[:, :, :size], scale))
     if kvbind_pass.queries is not None:
         kvbind_pass.queries.append(query)
     if kvbind_pass.causal:
         out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale, enable_gqa=True)
+    elif kvbind_pass.blocks:
+        out = torch.cat([_block_attention(query, key, value, block, scale) for block in kvbind_pass.blocks], dim=2)
     else:
-        out = grouped_attention(query, key, value, kvbind_pass.mask, scale)
+        out = grouped_attention(query, key, value, None, scale)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _block_attention(query: Tensor, key: Tensor, value: Tensor, block: Block, scale: float | None) -> Tensor:
+    seen = slice(block.size)
+    return grouped_attention(query[:, :, block.rows], key[:, :, seen], value[:, :, seen], block.mask, scale)
 
 
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
@@ -73,13 +100,11 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | 
     return scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=scale).reshape(query.shape)
 
 
-def last_row_attention(query: Tensor, key: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
-    """How the last row's attention divides over the rows it sees, averaged over heads: (B, T), float32."""
+def last_row_attention(query: Tensor, key: Tensor, scale: float | None) -> Tensor:
+    """How the last row's attention divides over the rows it sees, those of `key`, averaged over heads: (B, T)."""
     batch, heads, _, dim = query.shape
     last = query[:, :, -1].reshape(batch, key.shape[1], heads // key.shape[1], dim).float()
     scores = last @ key.float().transpose(-1, -2) * (scale if scale is not None else dim**-0.5)  # (B, H, G, T)
-    if mask is not None:
-        scores = scores.masked_fill(~mask[-1], float("-inf"))
     return scores.softmax(-1).mean(dim=(1, 2))
 
 

@@ -1,7 +1,8 @@
 """The language model as the steps need it; with its siblings here, the only code that touches transformers."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -47,6 +48,8 @@ class Backbone:
     chat: ChatTemplate
     image_processor: Any = None
     stops: frozenset[int] = field(default_factory=frozenset)
+    # An adapter that is on is on for every thread, so passes take turns.
+    lock: Any = field(default_factory=threading.RLock, repr=False, compare=False)
 
     @cached_property
     def stack(self) -> Any:
@@ -109,9 +112,11 @@ class Backbone:
         """The LoRA adapters on the decoder stack; the vision tower has none."""
         return Adapters(self.stack)
 
-    def adapter(self, name: str) -> AbstractContextManager[None]:
-        """Switch an adapter on for the block; "" is the base model."""
-        return self.adapters.on(name)
+    @contextmanager
+    def adapter(self, name: str) -> Iterator[None]:
+        """Switch an adapter on for the block ("" is the base model); no other thread computes meanwhile."""
+        with self.lock, self.adapters.on(name):
+            yield
 
     # Tokens and encodings
 
@@ -188,13 +193,14 @@ class Backbone:
         attention: Pass,
     ) -> Inputs:
         """One decoder layer over some rows: fills their keys and values, and returns what the next layer takes."""
-        x = self.stack.layers[index](
-            inputs.x,
-            attention_mask=None,
-            position_embeddings=rotary,
-            kvbind_pass=attention,
-            **with_cache(context.filler(rows)),
-        )
+        with self.lock:
+            x = self.stack.layers[index](
+                inputs.x,
+                attention_mask=None,
+                position_embeddings=rotary,
+                kvbind_pass=attention,
+                **with_cache(context.filler(rows)),
+            )
         x = x[0] if isinstance(x, tuple) else x
         if index < len(inputs.deep):
             x = x + inputs.deep[index]
@@ -207,7 +213,8 @@ class Backbone:
     def values(self, index: int, x: Tensor) -> Tensor:
         """The values (B, H, R, D) that a layer would fill for hidden states (B, R, C), before it is run."""
         layer = self.stack.layers[index]
-        values: Tensor = layer.self_attn.v_proj(layer.input_layernorm(x))
+        with self.lock:
+            values: Tensor = layer.self_attn.v_proj(layer.input_layernorm(x))
         _, heads, dim = self.shape
         return values.view(*x.shape[:2], heads, dim).transpose(1, 2)
 
@@ -225,14 +232,15 @@ class Backbone:
         images = self.family.vision.native(pages) if pages and self.family.vision else {}
         cache = DynamicCache(config=self.stack.config)
         placed = positions[:, None] if self.family.axes > 1 else positions
-        output = self.model(
-            input_ids=ids[None].to(self.device),
-            position_ids=placed.to(self.device),
-            use_cache=True,
-            logits_to_keep=1,
-            **images,
-            **with_cache(cache),
-        )
+        with self.lock:
+            output = self.model(
+                input_ids=ids[None].to(self.device),
+                position_ids=placed.to(self.device),
+                use_cache=True,
+                logits_to_keep=1,
+                **images,
+                **with_cache(cache),
+            )
         return output.logits[0, -1], cache
 
     def _on_device(self, pixels: Any) -> dict[str, Tensor]:

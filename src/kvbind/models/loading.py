@@ -17,7 +17,7 @@ from transformers import (
 from transformers.utils import cached_file, logging
 
 from kvbind.errors import ModelError, UnsupportedModelError
-from kvbind.models.attention import NAME, Pass, rows_mask
+from kvbind.models.attention import NAME, Pass, rows_blocks
 from kvbind.models.backbone import Backbone, line
 from kvbind.models.chat import ChatTemplate
 from kvbind.models.families import FAMILIES, NESTED_TEXT, ROPE_TYPES, Family
@@ -95,7 +95,7 @@ def check_rotation(backbone: Backbone) -> None:
             place = context.extend(rows)
             inputs = backbone.embed(ids)
             positions = line(origin, rows, backbone.family.axes)[:, None].to(backbone.device)
-            attention = Pass(rows_mask(torch.arange(rows, device=backbone.device), rows))
+            attention = Pass(rows_blocks(torch.arange(rows, device=backbone.device)))
             backbone.layer(0, inputs, context, place, backbone.rotary(inputs.x, positions), attention)
             keys.append(context.keys[0][:, :, :rows].float())
         moved = backbone.rope.rotate(keys[0], shift)

@@ -65,11 +65,12 @@ def load_writer(backbone: Backbone, trained: TrainedWriter) -> Writer:
     """A trained writer on the model it was trained on, loaded once; ModelError on any other model."""
     check_writer(backbone, trained)
     known: dict[str, Writer] = backbone.adapters.writers
-    if trained.digest not in known:
-        writer = new_writer(backbone, trained.digest, trained.config)
-        writer.fill(trained.tensors())
-        known[trained.digest] = writer
-    return known[trained.digest]
+    with backbone.lock:
+        if trained.digest not in known:
+            writer = new_writer(backbone, trained.digest, trained.config)
+            writer.fill(trained.tensors())
+            known[trained.digest] = writer
+        return known[trained.digest]
 
 
 def check_writer(backbone: Backbone, trained: TrainedWriter) -> None:

@@ -5,15 +5,17 @@ Each is a record of its own, linked to the same chunk, so that passages are shar
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
 from kvbind.bank import content_key
-from kvbind.errors import BankError, MethodError
+from kvbind.errors import DocumentError, MethodError
 from kvbind.methods import Method, Write
 from kvbind.methods.selectors import Probe, largest
 from kvbind.models import Backbone, Features, line
+from kvbind.steps.fetch import fetch
 from kvbind.steps.layout import Segment
 from kvbind.steps.library import Library
 from kvbind.steps.plan import Choice
@@ -22,6 +24,8 @@ from kvbind.steps.stitch import place
 from kvbind.types import Page, Passage, StackedKV
 
 REPEAT = "\nRepeat the previous context:\n"
+BLOCK = 512
+
 ALWAYS = 4
 """The first rows of a passage are always among anchors scored by repeating (KVzip)."""
 
@@ -34,7 +38,8 @@ def prepare(library: Library, choices: Sequence[Choice], method: Method) -> None
         if isinstance(choice.representation, Page):
             visual_inputs(library, choice, method.write)
         if method.selector.probe is not None:
-            anchors(library, choice, method.write, method.selector.probe)
+            passage = fetch(library, [choice], method)[0][0]
+            anchors(library, choice, passage, method.write, method.selector.probe)
 
 
 def critical_layers(library: Library, probe: Probe) -> tuple[int, ...]:
@@ -65,10 +70,11 @@ def visual_inputs(library: Library, choice: Choice, write: Write) -> Features:
         stored = Passage(key, encoding.ids[:0], encoding.positions[:, :0], 0, 0, kv, extras)
         _put(library, stored, choice, write, "visual embeddings")
     deep = [stored.extras[f"deep.{number}"] for number in range(len(stored.extras) - 1)]
-    return Features((stored.extras["rows"],), tuple((level,) for level in deep))
+    device = library.backbone.device
+    return Features((stored.extras["rows"].to(device),), tuple((level.to(device),) for level in deep))
 
 
-def anchors(library: Library, choice: Choice, write: Write, probe: Probe) -> Passage:
+def anchors(library: Library, choice: Choice, whole: Passage, write: Write, probe: Probe) -> Passage:
     """The rows of a passage that stand for it before the question, with keys and values up to the last critical layer.
 
     By key norm at the first critical layer (QCFuse, 2604.08585), or by how much attention they get when the passage
@@ -80,9 +86,6 @@ def anchors(library: Library, choice: Choice, write: Write, probe: Probe) -> Pas
     stored = library.bank.get(key)
     if stored is not None:
         return stored
-    whole = library.bank.get(choice.key)
-    if whole is None:
-        raise BankError(f"the passage of document {choice.chunk.document_id} vanished from the bank: ask again")
     rows = _anchor_rows(library, choice, whole, write, probe, layers[0])
     keys, values = whole.kv.span(0, max(layers) + 1)
     kv = StackedKV(keys[:, :, rows].contiguous(), values[:, :, rows].contiguous())
@@ -92,26 +95,31 @@ def anchors(library: Library, choice: Choice, write: Write, probe: Probe) -> Pas
 
 
 def _put(library: Library, record: Passage, choice: Choice, write: Write, what: str) -> None:
-    library.bank.put(record, chunk=choice.chunk, representation=f"{choice.shown}, {what}", write=write.label)
+    library.companions_made += 1
+    with suppress(DocumentError):  # the document was removed meanwhile; this request goes on with what it has
+        library.bank.put(record, chunk=choice.chunk, representation=f"{choice.shown}, {what}", write=write.label)
 
 
 def _anchor_rows(library: Library, choice: Choice, whole: Passage, write: Write, probe: Probe, layer: int) -> Tensor:
     count = math.ceil(probe.digest * whole.rows)
+    if count in (0, whole.rows):
+        return torch.arange(count)
     if probe.anchors == "norm":
         return largest(whole.kv.k(layer).float().norm(dim=-1).mean(dim=0), count)
     scores = _repeat_scores(library, choice, whole, write)
     scores[:ALWAYS] = float("inf")
-    return largest(scores, max(count, min(ALWAYS, whole.rows)) if count else 0)
+    return largest(scores, max(count, min(ALWAYS, whole.rows)))
 
 
 def _repeat_scores(library: Library, choice: Choice, whole: Passage, write: Write) -> Tensor:
     """The most attention (T,) that each row gets from any head while the passage is repeated, mean over layers (KVzip).
 
-    A page is repeated as its text.
+    A page is repeated as its text; of a long passage, what fits into the model's window.
     """
     backbone, axes = library.backbone, library.backbone.family.axes
     frame = torch.tensor(library.frame(write, choice.representation), dtype=torch.long)
-    told = torch.tensor(backbone.tokens(REPEAT) + backbone.tokens(choice.chunk.text))
+    room = backbone.window - whole.origin - whole.span
+    told = torch.tensor((backbone.tokens(REPEAT) + backbone.tokens(choice.chunk.text))[: max(room, 1)])
     context = backbone.context(len(frame) + whole.rows + len(told))
     context.extend(context.capacity)
     where = Segment("passage", whole.ids, whole.positions + whole.origin, len(frame))
@@ -134,10 +142,13 @@ def _repeat_scores(library: Library, choice: Choice, whole: Passage, write: Writ
 def _most_attention(backbone: Backbone, layer: int, query: Tensor, key: Tensor, where: slice, rows: slice) -> Tensor:
     """For rows `where`, the largest attention (T,) of any head at any of `rows`, from query and key (1, H, T, D)."""
     groups = query.shape[1] // key.shape[1]
-    ahead = torch.arange(rows.stop, device=key.device) > torch.arange(rows.start, rows.stop, device=key.device)[:, None]
     best = key.new_zeros(where.stop - where.start, dtype=torch.float32)
-    for head in range(query.shape[1]):  # one at a time: all heads' attention at once may be large
-        scores = query[0, head].float() @ key[0, head // groups].float().T * backbone.scaling(layer)  # (R, T)
-        attention = scores.masked_fill(ahead, float("-inf")).softmax(-1)[:, where]
-        best = torch.maximum(best, attention.amax(dim=0))
+    for head in range(query.shape[1]):  # by head and block: all attention at once may be large
+        for start in range(0, query.shape[2], BLOCK):
+            part = query[0, head, start : start + BLOCK].float()  # (R, D)
+            last = rows.start + start + part.shape[0]
+            scores = part @ key[0, head // groups, :last].float().T * backbone.scaling(layer)  # (R, T)
+            own = torch.arange(rows.start + start, last, device=key.device)
+            ahead = torch.arange(last, device=key.device) > own[:, None]
+            best = torch.maximum(best, scores.masked_fill(ahead, float("-inf")).softmax(-1)[:, where].amax(dim=0))
     return best

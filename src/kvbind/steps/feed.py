@@ -66,8 +66,10 @@ class Feed:
         self._group = _layers_of_a_group(context, placements, group_bytes)
         self._ready: queue.Queue[tuple[int, Loaded] | BaseException] = queue.Queue(ahead)
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kvbind-feed", daemon=True)
+        # Not a daemon: one that still fills the hot tier when the interpreter ends would abort it.
+        self._thread = threading.Thread(target=self._run, name="kvbind-feed")
         self._placed = 0
+        self._failed: BaseException | None = None
 
     def __enter__(self) -> Self:
         if self.placements:
@@ -86,11 +88,14 @@ class Feed:
     def place(self, layer: int) -> None:
         """Wait until this layer's stored rows are there, and put them into the context."""
         while self._placed <= layer:
+            if self._failed is not None:
+                raise self._failed
             start = time.perf_counter()
             item = self._ready.get()
             self.loading.waited += time.perf_counter() - start
             if isinstance(item, BaseException):
-                raise item
+                self._failed = item
+                continue
             first, loaded = item
             for placement, (keys, values) in zip(self.placements, loaded, strict=True):
                 place_layers(self.backbone, self.context, placement.segment, first, keys, values, placement.shift)
@@ -101,7 +106,7 @@ class Feed:
             kept: list[Loaded] = [[] for _ in self.placements]
             for first in range(0, self.context.layers, self._group):
                 loaded = self._load(first, min(first + self._group, self.context.layers))
-                if not self._put((first, loaded)):
+                if loaded is None or not self._put((first, loaded)):
                     return
                 for placement, parts, part in zip(self.placements, kept, loaded, strict=True):
                     if placement.keep is not None:
@@ -113,12 +118,18 @@ class Feed:
         except BaseException as error:  # handed to the reader, whose thread may do something about it
             self._put(error)
 
-    def _load(self, first: int, last: int) -> Loaded:
+    def _load(self, first: int, last: int) -> Loaded | None:
+        """Some layers of every placement, each passage read once; None if the reader has left meanwhile."""
         start = time.perf_counter()
-        loaded = [placement.kv.span(first, last) for placement in self.placements]
+        read: dict[int, tuple[Tensor, Tensor]] = {}
+        for placement in self.placements:
+            if self._stopped.is_set():
+                return None
+            if id(placement.kv) not in read:
+                read[id(placement.kv)] = placement.kv.span(first, last)
         self.loading.seconds += time.perf_counter() - start
-        self.loading.bytes += sum(keys.nbytes + values.nbytes for keys, values in loaded)
-        return loaded
+        self.loading.bytes += sum(keys.nbytes + values.nbytes for keys, values in read.values())
+        return [read[id(placement.kv)] for placement in self.placements]
 
     def _put(self, item: tuple[int, Loaded] | BaseException) -> bool:
         """Hand an item over, waiting for room; false if the reader has left."""
@@ -147,6 +158,8 @@ def placements(library: Library, request: Stitched) -> list[Placement]:
 
 
 def _keeper(library: Library, passage: Passage) -> Callable[[StackedKV], None] | None:
-    if not library.bank.keeps_hot:
+    bank = library.bank
+    if not bank.keeps_hot(passage.rows * library.backbone.row_bytes):
         return None
-    return lambda kv: library.bank.warm(replace(passage, kv=kv))
+    epoch = bank.hot_epoch
+    return lambda kv: bank.warm(replace(passage, kv=kv), epoch)

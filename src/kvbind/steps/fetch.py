@@ -14,6 +14,9 @@ from kvbind.types import Encoding, Passage
 # Rows of one compile batch. A GPU needs many to be busy; a CPU is busy with few, and progress shows sooner.
 BATCH_ROWS = {"cuda": 8192, "cpu": 1024}
 
+MOST_OPEN = 64
+"""Requests of more passages are read whole: each that is read layer by layer holds a file open."""
+
 
 def fetch(
     library: Library, choices: Sequence[Choice], method: Method, *, lazily: bool = False
@@ -23,7 +26,7 @@ def fetch(
     `lazily`: keys and values that are not in memory stay in their records, for a feed to bring in layer by layer.
     """
     assert method.write is not None
-    take = library.bank.peek if lazily else library.bank.get
+    take = library.bank.peek if lazily and len(choices) <= MOST_OPEN else library.bank.get
     found: dict[str, Passage] = {}
     for choice in choices:
         if choice.key not in found and (passage := take(choice.key)) is not None:

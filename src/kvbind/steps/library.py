@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -46,6 +47,7 @@ class Library:
     heads: OrderedDict[tuple[int, ...], KV] = field(default_factory=OrderedDict)
     frames: dict[tuple[Write, bool], list[int]] = field(default_factory=dict)
     speeds: Speeds = field(init=False)
+    companions_made: int = 0
     _documents: tuple[list[tuple[str, str]], list[str], Tensor] | None = None
     _registered: bool = False
 
@@ -57,8 +59,9 @@ class Library:
         return f"speeds of {self._model} on {self.backbone.device}"
 
     def keep_speeds(self) -> None:
-        """Note in the bank how fast model and bank were, for requests to come."""
-        self.bank.set_setting(self._speeds_name, self.speeds.plain())
+        """Note in the bank how fast model and bank were, for requests to come; a request does not fail of that."""
+        with suppress(BankError):
+            self.bank.set_setting(self._speeds_name, self.speeds.plain())
 
     def renderer(self, spec: PageSpec) -> Renderer:
         """The renderer of a page spec, its font loaded once."""

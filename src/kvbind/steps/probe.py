@@ -36,13 +36,14 @@ def probe_of(method: Method) -> Probe:
 def probe_layers(library: Library, method: Method, request: Stitched, layers: Sequence[int]) -> list[Tensor]:
     """For each of some layers, how much the question looks at every row (size,).
 
-    Anchors of the passages stand before the question, where they stand in the request; the question is read behind
-    them up to the last of the layers. Its queries there meet all the passages' keys of that layer: softmax over all of
-    them, averaged over question rows and heads.
+    Anchors of the passages stand before the question, where they stand in the request; the question, which is the
+    prompt's last segment, is read behind them up to the last of the layers. Its queries there meet all the passages'
+    keys of that layer: softmax over all of them, averaged over question rows and heads.
     """
     assert method.write is not None
     backbone = library.backbone
-    digests = [anchors(library, choice, method.write, probe_of(method)) for choice in request.choices]
+    probe, pairs = probe_of(method), zip(request.choices, request.passages, strict=True)
+    digests = [anchors(library, choice, passage, method.write, probe) for choice, passage in pairs]
     queries = _probe_question(backbone, request, digests, max(layers) + 1)
     where = torch.cat([torch.arange(segment.rows.start, segment.rows.stop) for segment in request.segments])
     found = []

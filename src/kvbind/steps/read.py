@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kvbind.methods.selectors import largest, share_of, value_deviation
-from kvbind.models import Backbone, Context, DynamicKV, Features, Inputs, Pass, Rows, rows_mask
+from kvbind.models import Backbone, Context, DynamicKV, Features, Inputs, Pass, Rows, rows_blocks
 from kvbind.steps.layout import Layout, Segment
 from kvbind.types import Encoding
 
@@ -36,12 +36,14 @@ class Notes:
 class Narrowing:
     """Reused rows that are computed anew, ever fewer of them (CacheBlend).
 
-    `reused` (size,) is true at those rows, `shares` says how many of them go on at a layer, those whose values differ
-    most from the stored ones. `counts`: how many were computed in each layer.
+    `reused` (size,) is true at all `total` rows that may be, `shares` says how many of them go on at a layer, those
+    whose values differ most from the stored ones. `count`: how many are left; `counts`: those computed in each layer.
     """
 
     reused: Tensor
+    total: int
     shares: Mapping[int, float]
+    count: int
     counts: list[int] = field(default_factory=list)
 
     def kept(self, backbone: Backbone, context: Context, layer: int, x: Tensor, rows: Tensor) -> Tensor:
@@ -50,7 +52,8 @@ class Narrowing:
         candidates = reused.nonzero()[:, 0]
         stored = context.values[layer][:, :, rows[candidates]]
         deviation = value_deviation(backbone.values(layer, x[:, candidates]), stored)
-        best = candidates[largest(deviation, share_of(int(self.reused.sum()), self.shares[layer]))]
+        best = candidates[largest(deviation, share_of(self.total, self.shares[layer]))]
+        self.count = len(best)
         return torch.cat([best, (~reused).nonzero()[:, 0]]).sort().values
 
 
@@ -82,7 +85,7 @@ def read(
                 kept = narrowing.kept(backbone, context, index, inputs.x, rows)
                 inputs, rows, positions = inputs.only(kept), rows[kept], positions[:, :, kept]
                 rotary, attention = backbone.rotary(inputs.x, positions), _attention(context, rows, notes)
-            narrowing.counts.append(int(narrowing.reused[rows].sum()))
+            narrowing.counts.append(narrowing.count)
         inputs = backbone.layer(index, inputs, context, rows, rotary, attention)
     return inputs.x
 
@@ -91,11 +94,11 @@ def _attention(context: Context, rows: Rows, notes: Notes | None) -> Pass:
     probe, queries = (notes.attention, notes.queries) if notes is not None else (None, None)
     if isinstance(rows, slice):
         if rows.start == 0 and rows.stop == context.size:
-            return Pass(None, causal=True, probe=probe, queries=queries)
+            return Pass(causal=True, probe=probe, queries=queries)
         if rows.stop - rows.start == 1 and rows.stop == context.size:
-            return Pass(None, probe=probe, queries=queries)  # decoding: the last row sees everything
+            return Pass(probe=probe, queries=queries)  # decoding: the last row sees everything
         rows = torch.arange(rows.start, rows.stop, device=context.device)
-    return Pass(rows_mask(rows, context.size), probe=probe, queries=queries)
+    return Pass(rows_blocks(rows), probe=probe, queries=queries)
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,10 @@ def repairable(library: Library, method: Method, request: Stitched) -> list[Repa
 def _is_exact(library: Library, method: Method, layout: Layout, segment: Segment, choice: Choice) -> bool:
     """Whether a passage stands right after the head under which it was compiled, as in full prefill."""
     assert method.write is not None
-    head = layout.segments[0]
+    first = layout.segments[0]
+    before = first.ids.tolist() if first.kind == "head" and first.rows.stop == segment.start else []
     frame = library.frame(method.write, choice.representation)
-    return (
-        method.write.is_plain and head.kind == "head" and head.rows.stop == segment.start and head.ids.tolist() == frame
-    )
+    return method.write.is_plain and before == frame and segment.start == len(frame)
 
 
 def choose_rows(library: Library, method: Method, request: Stitched) -> Repair:
@@ -48,7 +47,8 @@ def choose_rows(library: Library, method: Method, request: Stitched) -> Repair:
     for passage in passages:
         reused[passage.rows] = True
     device = request.context.device
-    narrowing = Narrowing(reused.to(device), selector.shares(request.context.layers))
+    total = sum(len(passage.rows) for passage in passages)
+    narrowing = Narrowing(reused.to(device), total, selector.shares(request.context.layers), len(rows))
     return Repair(rows.to(device), image.to(device), features, narrowing)
 
 

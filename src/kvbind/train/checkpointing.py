@@ -38,7 +38,7 @@ def _layer(
 ) -> tuple[Tensor, Tensor, Tensor]:
     caught = _Caught()
     inputs = Inputs(x, tuple(deep))
-    x = backbone.layer(index, inputs, cast(Context, caught), rows, rotary, Pass(None, causal=True)).x
+    x = backbone.layer(index, inputs, cast(Context, caught), rows, rotary, Pass(causal=True)).x
     return x, caught.keys, caught.values
 
 
