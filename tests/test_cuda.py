@@ -13,11 +13,11 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA d
 
 
 @pytest.mark.parametrize(("name", "dpi"), SHOWN)
-@pytest.mark.parametrize("method", ["full", "prefix-free", "template"])
+@pytest.mark.parametrize("method", ["full", "prefix-free", "template", "epic:k=2", "cacheblend:1", "qcfuse:1"])
 def test_a_gpu_reads_what_a_cpu_reads(models: Callable[[str], Path], name: str, dpi: int, method: str) -> None:
     logits = []
     for device in ("cpu", "cuda"):
-        engine = Engine.from_pretrained(models(name), device=device, dtype="float32", page=CARD)
+        engine = Engine.from_pretrained(models(name), device=device, dtype="float32", page=CARD, weigh=False)
         chat = engine.chat(method=spelled(method, dpi))
         answer = chat.ask(QUESTION, DOCUMENTS, sampling=Sampling(max_tokens=8), explain=True)
         assert answer.finish

@@ -355,6 +355,10 @@ def test_companions_leave_with_their_document(load: Load, tmp_path: Path) -> Non
         engine = Engine(load("glm4v"), bank, page=CARD)
         engine.compile(DOCUMENTS, "qcfuse:dpi=72")
         assert bank.verify() == []
+        whole = {info.id: (info.passages, info.rows) for info in bank.documents()}
+        plain = Engine(load("glm4v"), page=CARD)
+        plain.compile(DOCUMENTS, "prefix-free:dpi=72")
+        assert whole == {info.id: (info.passages, info.rows) for info in plain.bank.documents()}
         kept = set(bank.store.keys())
         bank.put_document(Document("storm", "Another text."))
         gone = kept - set(bank.store.keys())

@@ -80,12 +80,12 @@ class Catalogue:
         return [row[0] for row in self._rows("SELECT id FROM documents ORDER BY id")]
 
     def documents(self) -> list[DocumentInfo]:
-        """All documents, sorted by id."""
+        """All documents, sorted by id; companions of their passages count in bytes alone."""
         found = self._rows(
-            "SELECT id, d.version, digest, characters, count(key), ifnull(sum(rows), 0), ifnull(sum(bytes), 0), "
+            "SELECT id, d.version, digest, characters, count(rows), ifnull(sum(rows), 0), ifnull(sum(bytes), 0), "
             "metadata FROM documents d LEFT JOIN "
-            "(SELECT document_id, key, max(rows) AS rows, max(bytes) AS bytes FROM links "
-            "GROUP BY document_id, key) ON document_id = id GROUP BY id ORDER BY id"
+            "(SELECT document_id, key, max(CASE WHEN representation NOT LIKE '%, %' THEN rows END) AS rows, "
+            "max(bytes) AS bytes FROM links GROUP BY document_id, key) ON document_id = id GROUP BY id ORDER BY id"
         )
         return [DocumentInfo(*(*row[:-1], json.loads(row[-1]))) for row in found]
 

@@ -11,7 +11,7 @@ from kvbind.steps.clock import TTFT_STEPS
 BAR = 10
 STEPS = {
     "plan": "choosing representations, finding keys",
-    "fetch": "reading passages from the bank",
+    "fetch": "finding passages in the bank",
     "stitch": "moving passages to their places, and computing the head if need be",
     "select": "finding the reused tokens to compute anew",
     "read": "computing fresh tokens, usually the question's, up to the first answer token",
