@@ -15,7 +15,7 @@ CELL = 28
 """Pixels a visual token spans in each direction."""
 BINS = 14
 """Places under a visual token that are told apart, in each direction."""
-WORDS = 0.3
+WORDS = 1.0
 """Weight of naming text tokens beside naming glyphs."""
 
 

@@ -134,7 +134,7 @@ def one_step(reader: Reader, store: Store, tokens: Tokens, arguments: argparse.N
     for name, make_context, rows, share in batches:
         with autocast:
             loss, found, named = run(reader, gather(make_context, tokens, rows))
-        total = share * loss + (0.3 * named if named is not None else 0)
+        total = share * loss + (0.5 * named if named is not None else 0)
         total.backward()
         losses[name] = float(loss.detach())
         if named is not None:
