@@ -680,6 +680,19 @@ def test_digests_are_listed_by_id(bank):
     ]
 
 
+def test_a_documents_records_are_those_of_its_current_version(bank):
+    for name in "ab":
+        bank.put_document(Document(name, f"text of {name}"))
+    put(bank, "one")
+    put(bank, "two", index=1)
+    put(bank, "other", "b")
+    bank.put(passage("beside"), chunk=Chunk("a", 0, "page 0"), representation="text, anchors", write="bare")
+    assert bank.records_of("a").keys() == {key_of(name) for name in ("one", "two", "beside")}
+    assert bank.records_of("a")[key_of("beside")] == "text, anchors"
+    bank.put_document(Document("a", "changed"))
+    assert bank.records_of("a") == bank.records_of("unknown") == {}
+
+
 def test_removal_leaves_nothing_behind(folder):
     secret = "the launch code is 4711"
     vector = torch.tensor([[0.123, -4.5, 6.75, 1e-3]])

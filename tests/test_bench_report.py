@@ -92,7 +92,7 @@ def record(task: str, example: str, method: str, f1: float = 0.5, **more: Any) -
 
 
 def cost(
-    document: str, shown: str = "text", seconds: float | None = 1.0, size: int = 100, write: str = "template"
+    document: str, shown: str = "text", seconds: float | None = 1.0, size: int | None = 100, write: str = "template"
 ) -> Record:
     return {"document": document, "write": write, "shown": shown, "seconds": seconds, "bytes": size, "rows": 1}
 
@@ -258,6 +258,26 @@ def test_two_representations_cost_both(tmp_path: Path) -> None:
     assert (low.document_bytes, low.compile_seconds, low.reuses) == (72, 3, pytest.approx(6 / 4))
     assert (dual.document_bytes, dual.compile_seconds, dual.reuses) == (192, 8, pytest.approx(16 / 4))
     assert row(group, "full:dpi=72").document_bytes is None
+
+
+def test_companions_cost_the_methods_that_need_them(tmp_path: Path) -> None:
+    repairing = {"name": "qcfuse", "write": "bare", "shown": ["text"]}
+    methods = {
+        "full": TEXT["full"],
+        "prefix-free": BARE | {"shown": ["text"]},
+        "qcfuse": repairing | {"companions": {"text": ["anchors"]}},
+        "qcfuse:layer=1": repairing | {"companions": {"text": ["others"]}},
+    }
+    times = {"full": 5.0, "prefix-free": 1.0, "qcfuse": 3.0, "qcfuse:layer=1": 3.0}
+    records = [record("t", str(n), m, **timed(s)) for n in range(6) for m, s in times.items()]
+    costs = [cost(d, write="bare", seconds=2.0) for d in ("d0", "d1")]
+    costs += [cost(d, write="bare", size=10) | {"companion": "anchors"} for d in ("d0", "d1")]
+    costs += [cost(d, write="bare", seconds=None, size=None) | {"companion": "others"} for d in ("d0", "d1")]
+    group = group_of(write_run(tmp_path / "run", methods, records, costs))
+    plain, repaired, untimed = (row(group, name) for name in ("prefix-free", "qcfuse", "qcfuse:layer=1"))
+    assert (plain.document_bytes, plain.compile_seconds, plain.reuses) == (100, 2, pytest.approx(4 / 4))
+    assert (repaired.document_bytes, repaired.compile_seconds, repaired.reuses) == (110, 3, pytest.approx(6 / 2))
+    assert (untimed.document_bytes, untimed.compile_seconds, untimed.reuses) == (None, None, None)
 
 
 def test_failures_are_counted_and_left_out(tmp_path: Path) -> None:
@@ -438,7 +458,7 @@ def test_what_was_never_cold_is_said(tmp_path: Path) -> None:
     write_all([write_run(tmp_path / "run", TEXT, records, [cost("d0", seconds=None)])], tmp_path / "report")
     markdown = (tmp_path / "report" / "report.md").read_text()
     assert f"- not measured cold (6 records): {IN_MEMORY}" in markdown
-    assert "- 1 of 1 compiles were not timed: the bank held their passages before the run" in markdown
+    assert "- 1 of 1 compiles were not timed: the bank held their records before the run" in markdown
 
 
 def test_csv_has_every_number(page_run: Path, tmp_path: Path) -> None:

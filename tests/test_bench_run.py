@@ -17,8 +17,10 @@ from kvbind.bank.store import DirectoryStore
 from kvbind.bench import measure
 from kvbind.bench.cold import DROPPED, IN_MEMORY, NO_CALL, STILL_THERE, cached_pages, chill, heat
 from kvbind.bench.example import Example, Prompt, Task
+from kvbind.bench.groups import gather
 from kvbind.bench.records import COSTS, RECORDS, read_run
 from kvbind.bench.run import Options, Progress, run
+from kvbind.bench.tables import rows
 from kvbind.chat import Chat
 from kvbind.errors import BankError, BenchError
 
@@ -81,6 +83,11 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 def by_name(records: list[dict[str, Any]], task: str, example: str) -> dict[str, dict[str, Any]]:
     return {r["method"]: r for r in records if (r["task"], r["example"]) == (task, example)}
+
+
+def pages_in_memory(path: Path) -> int:
+    with path.open("rb") as file:
+        return cached_pages(file.fileno())
 
 
 # What is recorded
@@ -223,6 +230,96 @@ def test_documents_are_forgotten_when_no_further_example_shows_them(engine: Engi
     assert [record["ids"] for record in records] == [record["ids"] for record in kept]
 
 
+# What repair needs beside passages
+
+REPAIRING = Options(("full:dpi=72", "prefix-free:dpi=72", "epic:k=1,dpi=72", "qcfuse-view:dpi=72"), repeats=2)
+VISUAL = "visual embeddings"
+
+
+def test_no_request_makes_companions(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, found = measure._ask, Counter[str]()
+
+    def look(bench: Any, task: Task, example: Example, trial: measure.Trial, max_tokens: int) -> Any:
+        before = [engine.bank.records_of(document.id) for document in example.documents]
+        answer = ask(bench, task, example, trial, max_tokens)
+        assert [engine.bank.records_of(document.id) for document in example.documents] == before
+        found.update(kind for known in before for kind in known.values())
+        return answer
+
+    monkeypatch.setattr(measure, "_ask", look)
+    records = run(engine, TASKS[:1], REPAIRING, tmp_path / "out")
+    assert not any("error" in record for record in records)
+    assert set(found) == {"page@72", f"page@72, {VISUAL}", "page@72, anchors"}
+
+
+def test_companions_are_a_methods_own_cost(engine: Engine, tmp_path: Path) -> None:
+    backwards = replace(REPAIRING, methods=REPAIRING.methods[::-1])  # so that no passage is there before it is needed
+    run(engine, TASKS[1:], backwards, tmp_path / "out")
+    costs = lines(tmp_path / "out" / COSTS)
+    middle = engine.backbone.shape[0] // 2
+    group = gather([tmp_path / "out"])[0]
+    (anchors,) = {cost["companion"] for cost in costs} - {"", VISUAL}
+    assert anchors.startswith("anchors by repeat, digest 0.15, layers " + str(middle))
+    names = Counter((cost["document"], cost["companion"]) for cost in costs)
+    documents = [document.id for document in TASKS[1].examples[0].documents]
+    assert names == {(document, kind): 1 for document in documents for kind in ("", VISUAL, anchors)}
+    needed = {"prefix-free:dpi=72": [""], "epic:k=1,dpi=72": ["", VISUAL], "qcfuse-view:dpi=72": ["", VISUAL, anchors]}
+    for document in documents:
+        for method, kinds in needed.items():
+            own = [cost for cost in costs if cost["document"] == document and cost["companion"] in kinds]
+            assert group.document_bytes(document, method) == sum(cost["bytes"] for cost in own)
+            assert group.compile_seconds(document, method) == pytest.approx(sum(cost["seconds"] for cost in own))
+        records = engine.bank.records_of(document)
+        whole = sum(engine.bank.store.size(key) or 0 for key in records)
+        assert group.document_bytes(document, "qcfuse-view:dpi=72") == whole
+
+
+def test_companions_that_the_bank_had_have_no_cost(engine: Engine, tmp_path: Path) -> None:
+    run(engine, TASKS[1:], REPAIRING, tmp_path / "one")
+    run(engine, TASKS[1:], REPAIRING, tmp_path / "two")
+    for cost in lines(tmp_path / "two" / COSTS):
+        assert (cost["seconds"], cost["bytes"] is None) == (None, cost["companion"] != "")
+    (again,) = gather([tmp_path / "two"])
+    assert {row.method: row.document_bytes is None for row in rows(again, ["raw"])} == {
+        "full:dpi=72": True,
+        "prefix-free:dpi=72": False,
+        "epic:k=1,dpi=72": True,
+        "qcfuse-view:dpi=72": True,
+    }
+
+
+def test_another_profile_is_another_run(engine: Engine, tmp_path: Path) -> None:
+    run(engine, TASKS[1:], REPAIRING, tmp_path / "out")
+    last = engine.backbone.shape[0] - 1
+    engine.bank.set_setting(engine.library.profile_name, {"ranking": [last, 0, 1]})
+    with pytest.raises(BenchError, match=r"\(other methods\)"):
+        run(engine, TASKS[1:], REPAIRING, tmp_path / "out")
+
+
+def test_companions_are_cold_and_warm_with_their_passages(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, seen, store = measure._ask, Counter[str](), engine.bank.store
+    assert isinstance(store, DirectoryStore)
+
+    def look(bench: Any, task: Task, example: Example, trial: measure.Trial, max_tokens: int) -> Any:
+        known = [engine.bank.records_of(document.id) for document in example.documents]
+        kinds = {key: kind for records in known for key, kind in records.items() if trial.method.name == "qcfuse-view"}
+        if trial.cold is not None and trial.cold.reached and trial.answer is None:
+            assert not any(pages_in_memory(store.file(key)) for key in kinds)
+            seen.update(f"cold {kind}" for kind in kinds.values())
+        elif trial.answer is not None:
+            assert all(engine.bank.passages.hot.has(key) for key in kinds)
+            seen.update(f"warm {kind}" for kind in kinds.values())
+        return ask(bench, task, example, trial, max_tokens)
+
+    monkeypatch.setattr(measure, "_ask", look)
+    records = run(engine, TASKS[1:], REPAIRING, tmp_path / "out")
+    reached = {f"cold page@72{kind}" for kind in ("", f", {VISUAL}", ", anchors")}
+    assert set(seen) >= {kind.replace("cold", "warm") for kind in reached}
+    assert (set(seen) >= reached) == any(record.get("cold") == DROPPED for record in records)
+
+
 # Cold and warm
 
 
@@ -255,10 +352,7 @@ def test_chilled_records_are_in_no_memory(engine: Engine) -> None:
     assert isinstance(store, DirectoryStore)
     cold = chill(engine.bank, keys)
     assert engine.bank.passages.hot.bytes == 0
-    held = 0
-    for key in keys:
-        with store.file(key).open("rb") as file:
-            held += cached_pages(file.fileno())
+    held = sum(pages_in_memory(store.file(key)) for key in keys)
     assert cold.reached == (held == 0)
     assert cold.how == (DROPPED if cold.reached else STILL_THERE)
 

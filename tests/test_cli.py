@@ -595,3 +595,32 @@ def test_layers_are_profiled_and_drawn(bank: Path, tmp_path: Path) -> None:
     failed = run("profile-layers", questions, "--bank", bank)
     assert (failed.exit_code, failed.stderr.count("\n")) == (1, 1)
     assert "there are no questions" in failed.stderr
+
+
+def test_what_profiling_cannot_use_is_named_before_the_model_is_loaded(
+    bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvbind.cli.settings.load_engine", lambda *_: pytest.fail("the model was loaded"))
+    questions = tmp_path / "questions.txt"
+    questions.write_bytes(b"Who was the keeper?\nQui \xe9tait-ce ?\n")
+    one_line(run("profile-layers", questions, "--bank", bank), "questions.txt: not UTF-8 text (from byte 24)")
+    questions.write_text("Who?\n")
+    plot = tmp_path / "nowhere" / "layers.svg"
+    one_line(run("profile-layers", questions, "--bank", bank, "--plot", plot), "--plot", str(plot.parent), code=2)
+    for ratio in (0, 1, 5):
+        one_line(run("profile-layers", questions, "--bank", bank, "--ratio", ratio), "--ratio", code=2)
+
+
+def test_a_drawing_is_whole_or_the_one_before(bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    questions, plot = tmp_path / "questions.txt", tmp_path / "layers.svg"
+    questions.write_text("Who was the keeper?\n")
+    done(run("profile-layers", questions, "--bank", bank))  # compiles what it reads
+    plot.write_text("before")
+    monkeypatch.setattr(os, "fsync", full)
+    failed = run("profile-layers", questions, "--bank", bank, "--plot", plot)
+    one_line(failed, os.strerror(errno.ENOSPC))
+    assert "chance" in failed.stdout
+    assert plot.read_text() == "before"

@@ -1,5 +1,7 @@
 """Which layers tell best what matters."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,12 +9,15 @@ import torch
 
 from conftest import Load
 from conversations import CARD, DOCUMENTS, QUESTION, SIMPLE, full_request, library, spelled
-from kvbind import Bank, Engine, Sampling
-from kvbind.errors import MethodError
+from kvbind import Bank, Document, Engine, Method, Sampling
+from kvbind.errors import MethodError, PromptTooLongError
 from kvbind.methods.selectors import Probe, largest, share_of
 from kvbind.steps import profile as step
 from kvbind.steps.companions import critical_layers
-from kvbind.steps.profile import LayerProfile, attention_under_full_prefill, profile_layers
+from kvbind.steps.library import Library
+from kvbind.steps.probe import importance
+from kvbind.steps.profile import LayerProfile, attention_under_full_prefill, layer_scores, profile_layers
+from kvbind.steps.stitch import Stitched
 from tiny import TEXT
 
 QUESTIONS = [QUESTION, "How many dogs are there?"]
@@ -43,23 +48,59 @@ def test_a_layer_that_decides_alone_is_ranked_first(load: Load, monkeypatch: pyt
     engine = Engine(load("llama"))
     engine.compile(DOCUMENTS, "qcfuse")
     seen: list[torch.Tensor] = []
-    probed = step.probe_layers
 
     def spy(*arguments: object) -> list[torch.Tensor]:
-        seen[:] = probed(*arguments)  # type: ignore[arg-type]
+        seen[:] = layer_scores(*arguments)  # type: ignore[arg-type]
         return list(seen)
 
-    monkeypatch.setattr(step, "probe_layers", spy)
+    monkeypatch.setattr(step, "layer_scores", spy)
     profile_layers(engine.library, engine.method("qcfuse"), [SIMPLE], 0.3)
-    truth = seen[1]
+    chunks = full_request(library(load("llama")), SIMPLE, 0).layout.chunks
+    rows = torch.cat([torch.arange(segment.rows.start, segment.rows.stop) for segment in chunks])
+    truth = torch.zeros(int(rows[-1]) + 1)
+    truth[rows] = seen[1]
     monkeypatch.setattr(step, "attention_under_full_prefill", lambda *_: truth)
     found = profile_layers(engine.library, engine.method("qcfuse"), [SIMPLE], 0.3)
     assert found.ranking[0] == 1
     assert found.agreement[1] == 1
-    rows = truth.nonzero()[:, 0]
     count = share_of(len(rows), 0.3)
-    both = set(largest(truth[rows], count).tolist()) & set(largest(seen[0][rows], count).tolist())
+    both = set(largest(seen[1], count).tolist()) & set(largest(seen[0], count).tolist())
     assert found.agreement[0] == pytest.approx(len(both) / count) != 1
+
+
+@pytest.mark.parametrize("spelling", ["qcfuse", "qcfuse-view"])
+@pytest.mark.parametrize(("name", "dpi"), [("qwen3", 0), ("glm4v", 72)])
+def test_layers_are_probed_as_requests_probe_them(
+    load: Load, name: str, dpi: int, spelling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lib, method, requests = library(load(name)), spelled(spelling, dpi), []
+    lib.bank.set_setting(lib.profile_name, {"ranking": [lib.backbone.shape[0] - 1]})
+
+    def spy(library: Library, method: Method, request: Stitched) -> list[torch.Tensor]:
+        requests.append((request, layer_scores(library, method, request)))
+        return requests[-1][1]
+
+    monkeypatch.setattr(step, "layer_scores", spy)
+    profile_layers(lib, method, [SIMPLE], 0.3)
+    assert method.selector is not None
+    assert method.selector.probe is not None
+    ((request, scores),) = requests
+    for layer, score in enumerate(scores):
+        probe = replace(method.selector.probe, layers=(layer,))
+        expected = importance(lib, replace(method, selector=replace(method.selector, probe=probe)), request)
+        rows = torch.cat([torch.arange(segment.rows.start, segment.rows.stop) for segment in request.segments])
+        torch.testing.assert_close(score, expected[rows])
+
+
+@pytest.mark.parametrize("method", ["qcfuse", "qcfuse-view"])
+def test_a_profile_leaves_nothing_but_its_ranking(load: Load, method: str) -> None:
+    engine = Engine(load("llama"))
+    engine.compile(DOCUMENTS, "qcfuse")
+    engine.ask(QUESTION, sampling=Sampling(max_tokens=1))  # the head is kept
+    before = list(engine.bank.store.keys())
+    engine.profile_layers(QUESTIONS, method=method)
+    assert list(engine.bank.store.keys()) == before
+    assert engine.library.ranked_layers
 
 
 def test_a_profile_stays_with_bank_and_model(load: Load, tmp_path: Path) -> None:
@@ -99,3 +140,28 @@ def test_what_cannot_be_profiled(load: Load) -> None:
         engine.profile_layers(QUESTIONS, method="epic")
     with pytest.raises(MethodError, match="no questions"):
         engine.profile_layers([])
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0, 5.0, -1.0, math.nan])
+def test_a_ratio_that_tells_nothing_is_refused(load: Load, ratio: float) -> None:
+    engine = Engine(load("llama"))
+    engine.compile(DOCUMENTS, "qcfuse")
+    with pytest.raises(MethodError, match=f"ratio={ratio:g}: give the share"):
+        engine.profile_layers(QUESTIONS, ratio=ratio)
+    assert engine.library.ranked_layers == []
+
+
+def test_the_smallest_ratio_still_looks_for_a_row(load: Load) -> None:
+    found = profile_layers(library(load("llama")), spelled("qcfuse", 0), [SIMPLE], 1e-12)
+    assert set(found.agreement) <= {0.0, 1.0}
+
+
+def test_a_prompt_beyond_the_window_is_refused(load: Load) -> None:
+    engine = Engine(load("llama"))
+    text = "The storm arrived on a Sunday. "
+    size = len(engine.backbone.tokens(text * 10))
+    copies = [Document(f"storm-{n}", text * 10) for n in range(engine.backbone.window // size + 1)]
+    engine.compile(copies, "qcfuse")
+    with pytest.raises(PromptTooLongError, match=f"the model's window is {engine.backbone.window}: profile over fewer"):
+        engine.profile_layers(QUESTIONS, top_k=len(copies))
+    assert engine.library.ranked_layers == []

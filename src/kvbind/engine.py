@@ -154,7 +154,8 @@ class Engine:
         """Find the layers whose attention best tells which rows matter, and keep that in the bank for qcfuse.
 
         Each question is read over the `top_k` documents most relevant to it, once whole and once by `method`'s probe.
-        Raises MethodError if the method has no probe, or without questions.
+        Raises MethodError if the method has no probe, without questions, and unless 0 < `ratio` < 1, the share of rows
+        that is taken to matter; PromptTooLongError as asking does.
         """
         chosen = self.method(method)
         if chosen.selector is None or chosen.selector.probe is None:

@@ -80,6 +80,10 @@ class Bank:
         """The id and text digest of every document, sorted by id; reads no text."""
         return self.catalogue.document_digests()
 
+    def records_of(self, document_id: str) -> dict[str, str]:
+        """The keys of a document's records, each with what it holds: `text` or `text, anchors`, for instance."""
+        return self.catalogue.records_of(document_id)
+
     def remove(self, document_id: str) -> int:
         """Remove a document with its text, links, vectors, page lengths, and records that no other document has.
 

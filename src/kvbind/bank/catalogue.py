@@ -89,6 +89,10 @@ class Catalogue:
         )
         return [DocumentInfo(*(*row[:-1], json.loads(row[-1]))) for row in found]
 
+    def records_of(self, document_id: str) -> dict[str, str]:
+        """The keys that a document is linked to, each with its representation."""
+        return dict(self._rows("SELECT key, representation FROM links WHERE document_id = ?", [document_id]))
+
     def remove(self, document_id: str) -> list[str]:
         """Forget a document; returns the keys that no other document is linked to."""
         with self.transaction():

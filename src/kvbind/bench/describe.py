@@ -12,6 +12,7 @@ import torch
 from kvbind import __version__
 from kvbind.answer import Answer
 from kvbind.bank.store import DirectoryStore
+from kvbind.bench.costs import companions
 from kvbind.bench.example import Example, Task
 from kvbind.bench.measure import Trial
 from kvbind.bench.records import Record
@@ -38,19 +39,21 @@ def configuration(engine: Engine, tasks: Sequence[Task], methods: Mapping[str, M
         "page": asdict(engine.page),
         "embedder": engine.library.embedder.identity,
         "bank": "folder" if isinstance(engine.bank.store, DirectoryStore) else "memory",
-        "methods": [_method(spelling, method) for spelling, method in methods.items()],
+        "methods": [_method(engine, spelling, method) for spelling, method in methods.items()],
         "tasks": [_task(task) for task in tasks],
     }
 
 
-def _method(spelling: str, method: Method) -> Record:
-    return {
+def _method(engine: Engine, spelling: str, method: Method) -> Record:
+    kept = {label(shown): list(companions(engine.library, method, shown)) for shown in method.representations}
+    facts = {
         "spelling": spelling,
         "name": method.name,
         "write": method.write.label if method.write else None,
         "shown": [label(representation) for representation in method.representations],
         "pages": method.shows_pages,
     }
+    return facts | ({"companions": kept} if any(kept.values()) else {})
 
 
 def _task(task: Task) -> Record:
@@ -130,7 +133,7 @@ def _time(trial: Trial) -> Record:
 
 
 def _reuse(engine: Engine, trial: Trial, answer: Answer) -> Record:
-    """Rows by where they came from; reused rows computed anew; bytes of the records it took."""
+    """Rows by where they came from; reused rows computed anew; bytes of the passages it took."""
     return {
         "tokens": dict(answer.tokens),
         "shown": dict(Counter(source.representation for source in answer.sources)),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvbind.bench.records import Record, Run, cost_name, read_run
+from kvbind.bench.records import CostName, Record, Run, cost_name, read_run
 from kvbind.errors import BenchError
 
 # What runs may differ in and still be reported together.
@@ -18,7 +18,7 @@ class Group:
     """Runs of one model under the same conditions.
 
     `methods` and `tasks` are the runs' facts by spelling and name; `records` and `errors` hold, by task and method, the
-    examples that were answered and those that could not be; `costs` are by document, write and representation.
+    examples that were answered and those that could not be; `costs` are by what they belong to.
     """
 
     config: Record
@@ -26,7 +26,7 @@ class Group:
     tasks: Mapping[str, Record]
     records: Mapping[tuple[str, str], Measured]
     errors: Mapping[tuple[str, str], Measured]
-    costs: Mapping[tuple[str, str, str], Record]
+    costs: Mapping[CostName, Record]
 
     def answered(self, task: str, method: str) -> Measured:
         """Records by example."""
@@ -46,18 +46,32 @@ class Group:
         return None
 
     def document_costs(self, document: str, method: str) -> list[Record] | None:
-        """What compiling a document for a method cost, by representation; None where some of it is not recorded."""
+        """What compiling a document for a method cost: for each representation its passages, and their companions.
+
+        None where some of it is not recorded.
+        """
         facts = self.methods[method]
-        found = [self.costs.get((document, facts["write"], shown)) for shown in facts["shown"]]
+        found = [
+            self.costs.get((document, facts["write"], shown, companion))
+            for shown in facts["shown"]
+            for companion in ("", *facts.get("companions", {}).get(shown, ()))
+        ]
         known = [cost for cost in found if cost is not None]
         return known if len(known) == len(found) else None
 
     def compile_seconds(self, document: str, method: str) -> float | None:
         """Seconds that compiling a document for a method took; None where they were not measured."""
+        return self._total(document, method, "seconds")
+
+    def document_bytes(self, document: str, method: str) -> float | None:
+        """Bytes of a document's records for a method; None where they were not measured."""
+        return self._total(document, method, "bytes")
+
+    def _total(self, document: str, method: str, what: str) -> float | None:
         costs = self.document_costs(document, method)
-        if costs is None or any(cost["seconds"] is None for cost in costs):
+        if costs is None or any(cost[what] is None for cost in costs):
             return None
-        return float(sum(cost["seconds"] for cost in costs))
+        return float(sum(cost[what] for cost in costs))
 
 
 def gather(folders: Sequence[Path]) -> list[Group]:

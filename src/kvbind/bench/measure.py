@@ -9,7 +9,7 @@ import torch
 
 from kvbind.answer import Answer
 from kvbind.bench.cold import Cold, chill, heat
-from kvbind.bench.costs import prepare
+from kvbind.bench.costs import companion_keys, prepare
 from kvbind.bench.example import Example, Task
 from kvbind.bench.records import Journal
 from kvbind.engine import Engine
@@ -35,14 +35,16 @@ class Bench:
 class Trial:
     """One method's requests over one example.
 
-    `keys` are those of all passages it may take, `used` those that it took; `answer` is the first, whole one, which
-    quality is measured on; `cold` says whether its passages came from the disk, and `warm` holds the answers whose
-    passages were in memory, at `place`. `error` is why there are none.
+    `keys` are those of all passages it may take, `companions` those of what its repair reads beside them, `used` those
+    of the passages that it took; `answer` is the first, whole one, which quality is measured on; `cold` says whether
+    its records came from the disk, and `warm` holds the answers whose records were in memory, at `place`. `error` is
+    why there are none.
     """
 
     spelling: str
     method: Method
     keys: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
     answer: Answer | None = None
     cold: Cold | None = None
@@ -61,6 +63,7 @@ def measure(bench: Bench, task: Task, example: Example, *, first: bool) -> list[
     for trial in trials:
         with _noting(trial):
             trial.keys = prepare(bench.engine, bench.journal, example.documents, trial.method)
+            trial.companions = companion_keys(bench.engine.bank, example.documents, trial.method)
             if first:
                 _ask(bench, task, example, trial, 0)
     order = list(trials)
@@ -89,10 +92,10 @@ def _request(bench: Bench, task: Task, example: Example, trial: Trial) -> None:
         return
     bank, first = bench.engine.bank, trial.answer is None
     if first and trial.keys:
-        trial.cold = chill(bank, trial.keys)
+        trial.cold = chill(bank, (*trial.keys, *trial.companions))
     cold = first and trial.cold is not None and trial.cold.reached
     if trial.keys and not cold:
-        trial.place = heat(bank, trial.used or trial.keys)
+        trial.place = heat(bank, (*trial.companions, *(trial.used or trial.keys)))
     answer = _ask(bench, task, example, trial, task.max_tokens if first else 0)
     if first:
         trial.answer = answer

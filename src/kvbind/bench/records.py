@@ -15,6 +15,7 @@ CONFIG, RECORDS, COSTS = "run.json", "run.jsonl", "compile.jsonl"
 SHOWN_CHARACTERS = 40
 
 Record = dict[str, Any]
+CostName = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
@@ -69,14 +70,14 @@ class Journal:
         self.records += added
 
     def append_cost(self, cost: Record) -> None:
-        """Record what compiling one document in one representation took."""
+        """Record what compiling one document in one representation took, its passages or one kind of companions."""
         _append(self.folder / COSTS, [cost])
         self.costs.add(cost_name(cost))
 
 
-def cost_name(cost: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What a compile cost belongs to: document, write, representation."""
-    return cost["document"], cost["write"], cost["shown"]
+def cost_name(cost: Mapping[str, Any]) -> CostName:
+    """What a compile cost belongs to: document, write, representation, and companion ("": the passages themselves)."""
+    return cost["document"], cost["write"], cost["shown"], cost.get("companion", "")
 
 
 def _settle(folder: Path, config: Record) -> None:

@@ -72,7 +72,7 @@ def _storage(group: Group) -> Iterable[str]:
         yield f"warm ({count} records): passages in {place}"
     unknown = sum(cost["seconds"] is None for cost in group.costs.values())
     if unknown:
-        yield f"{unknown} of {len(group.costs)} compiles were not timed: the bank held their passages before the run"
+        yield f"{unknown} of {len(group.costs)} compiles were not timed: the bank held their records before the run"
 
 
 def _errors(group: Group) -> Iterable[str]:

@@ -139,9 +139,8 @@ def _documents(group: Group, tasks: Sequence[str], method: str) -> list[str]:
 
 
 def document_bytes(group: Group, tasks: Sequence[str], method: str) -> float | None:
-    """Mean bytes that a document takes in the bank, all representations of the method together."""
-    costs = (group.document_costs(document, method) for document in _documents(group, tasks, method))
-    return _mean(None if cost is None else sum(part["bytes"] for part in cost) for cost in costs)
+    """Mean bytes that a document takes in the bank: passages in all representations of the method, and companions."""
+    return _mean(group.document_bytes(document, method) for document in _documents(group, tasks, method))
 
 
 def break_even(group: Group, tasks: Sequence[str], method: str, other: str | None) -> float | None:

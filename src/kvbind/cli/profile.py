@@ -21,7 +21,13 @@ BAR = 40
 @click.argument("questions", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @options.bank_folder
 @click.option("--method", default="qcfuse", show_default=True, metavar="METHOD", help="qcfuse or qcfuse-view.")
-@click.option("--ratio", type=click.FloatRange(0, 1), default=0.3, show_default=True, help="Share that matters.")
+@click.option(
+    "--ratio",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.3,
+    show_default=True,
+    help="Share that matters.",
+)
 @click.option("--top-k", type=click.IntRange(1), default=5, show_default=True, help="Documents for each question.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Also draw the ranking as this SVG.")
 @options.model_options
@@ -41,8 +47,9 @@ def profile_layers(
     from kvbind.bank import Bank
     from kvbind.cli.settings import DEFAULTS, load_engine, ready_method, resolve
 
-    with click.open_file(str(questions), encoding="utf-8") as file:
-        asked = [line.strip() for line in file if line.strip()]
+    if plot is not None and not plot.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {plot.parent}: make it first", param_hint="--plot")
+    asked = _read(questions)
     with Bank.open(bank, create=False) as opened:
         settings = resolve(opened.get_setting(DEFAULTS, {}), methods=[method], **given)
         chosen = ready_method(settings.methods[0], settings.page)
@@ -60,6 +67,18 @@ def profile_layers(
     console().print(table)
     if plot is not None:
         _draw(table, plot)
+
+
+def _read(path: Path) -> list[str]:
+    from kvbind.errors import DocumentError
+
+    with click.open_file(str(path), "rb") as file:
+        content = file.read()
+    try:
+        lines = content.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{path}: not UTF-8 text (from byte {error.start}): save it as UTF-8") from error
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _display() -> "Progress":
@@ -85,6 +104,8 @@ def _draw(table: "Table", path: Path) -> None:
 
     from rich.console import Console
 
+    from kvbind.writers import write_whole
+
     drawing = Console(record=True, width=80, file=io.StringIO())
     drawing.print(table)
-    drawing.save_svg(str(path), title="kvbind profile-layers")
+    write_whole(path, drawing.export_svg(title="kvbind profile-layers").encode())

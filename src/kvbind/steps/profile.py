@@ -5,20 +5,24 @@ with what the question looks at under full prefill, in all layers together.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
+from kvbind.errors import MethodError, PromptTooLongError
 from kvbind.methods import Method
 from kvbind.methods.selectors import largest, share_of
+from kvbind.models.chat import Piece
+from kvbind.steps.companions import _anchor_rows
 from kvbind.steps.fetch import fetch
 from kvbind.steps.layout import Layout, lay_out
 from kvbind.steps.library import Library
-from kvbind.steps.plan import Message, make_plan
-from kvbind.steps.probe import mean_attention, probe_layers
+from kvbind.steps.plan import Message, Plan, make_plan
+from kvbind.steps.probe import _moved_keys, _probe_question, mean_attention, probe_of
 from kvbind.steps.read import Notes, embed_segments, read
 from kvbind.steps.stitch import Stitched, stitch
+from kvbind.types import Passage, StackedKV
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,13 @@ def profile_layers(
     ratio: float,
     progress: Callable[[int], None] | None = None,
 ) -> LayerProfile:
-    """Measure every layer on some requests with `method`'s probe; `progress` is told how many requests are done."""
+    """Measure every layer on some requests with `method`'s probe; `progress` is told how many requests are done.
+
+    Passages that the bank lacks are compiled and kept, anchors are not. Raises MethodError unless 0 < ratio < 1, and
+    PromptTooLongError.
+    """
+    if not 0 < ratio < 1:
+        raise MethodError(f"ratio={ratio:g}: give the share of rows that matter, more than 0 and less than 1")
     found = []
     for number, messages in enumerate(requests, 1):
         found.append(_agreements(library, method, messages, ratio))
@@ -65,29 +75,64 @@ def keep_profile(library: Library, profile: LayerProfile) -> None:
 def _agreements(library: Library, method: Method, messages: Sequence[Message], ratio: float) -> list[float]:
     """For one request, each layer's share (L,) of the rows that matter."""
     plan = make_plan(library, messages, method)
-    passages, _ = fetch(library, plan.choices, method)
     pieces = library.backbone.chat.split(plan.turns)
-    layout = lay_out(library.backbone, pieces, plan.fill(passages))
-    context = library.backbone.context(layout.rows)
-    heads = layout.of_kind("head")
-    stitch(library.backbone, context, layout, library.head(heads[0].ids) if heads else None, passages)
-    request = Stitched(layout, context, plan.choices, passages)
-    rows = torch.cat([torch.arange(segment.rows.start, segment.rows.stop) for segment in layout.chunks])
+    request = _stitched(library, method, plan, pieces)
     encodings = [library.encode(choice.chunk, choice.representation) for choice in plan.choices]
     whole = lay_out(library.backbone, pieces, plan.fill(encodings))
+    rows = torch.cat([torch.arange(segment.rows.start, segment.rows.stop) for segment in request.segments])
     truth = attention_under_full_prefill(library, whole)[rows]
-    count = share_of(len(rows), ratio)
+    count = max(1, share_of(len(rows), ratio))
     wanted = set(largest(truth, count).tolist())
-    scores = probe_layers(library, _every_layer(library, method), request, range(library.backbone.shape[0]))
-    return [len(wanted & set(largest(score[rows], count).tolist())) / max(count, 1) for score in scores]
+    scores = layer_scores(library, method, request)
+    return [len(wanted & set(largest(score, count).tolist())) / count for score in scores]
 
 
-def _every_layer(library: Library, method: Method) -> Method:
-    """The method with its probe run through all layers."""
-    assert method.selector is not None
-    assert method.selector.probe is not None
-    probe = replace(method.selector.probe, layers=(library.backbone.shape[0] - 1,))
-    return replace(method, selector=replace(method.selector, probe=probe))
+def _stitched(library: Library, method: Method, plan: Plan, pieces: Sequence[Piece]) -> Stitched:
+    """A request as its method would have it before anything is repaired."""
+    backbone = library.backbone
+    passages, _ = fetch(library, plan.choices, method)
+    layout = lay_out(backbone, pieces, plan.fill(passages))
+    if layout.end > backbone.window:
+        raise PromptTooLongError(
+            f"a question's prompt takes {layout.end} positions, the model's window is {backbone.window}: profile over "
+            "fewer or shorter documents"
+        )
+    context, heads = backbone.context(layout.rows), layout.of_kind("head")
+    stitch(backbone, context, layout, library.head(heads[0].ids) if heads else None, passages)
+    return Stitched(layout, context, plan.choices, passages)
+
+
+def layer_scores(library: Library, method: Method, request: Stitched) -> list[Tensor]:
+    """For each layer, how much the question looks at every row of the passages (N,), as `method` would probe it there.
+
+    Every layer has its own anchors, those of a request with this critical layer alone: by key norm they are scored,
+    and the question is read, at that layer. Repeating a passage scores its rows for all layers alike: one reading of
+    the question then serves all of them. Anchors are not kept.
+    """
+    depth = library.backbone.shape[0]
+    if probe_of(method).anchors == "repeat":
+        queries = _probe_question(library.backbone, request, _anchors(library, method, request, depth - 1), depth)
+    else:
+        queries = [
+            _probe_question(library.backbone, request, _anchors(library, method, request, layer), layer + 1)[layer]
+            for layer in range(depth)
+        ]
+    return [
+        mean_attention(query[0], _moved_keys(library.backbone, request, layer), library.backbone.scaling(layer)).cpu()
+        for layer, query in enumerate(queries)
+    ]
+
+
+def _anchors(library: Library, method: Method, request: Stitched, layer: int) -> list[Passage]:
+    """The anchors of each passage for one critical layer, up to that layer, as `companions.anchors` keeps them."""
+    assert method.write is not None
+    found = []
+    for choice, whole in zip(request.choices, request.passages, strict=True):
+        rows = _anchor_rows(library, choice, whole, method.write, probe_of(method), layer)
+        keys, values = whole.kv.span(0, layer + 1)
+        kv = StackedKV(keys[:, :, rows], values[:, :, rows])
+        found.append(Passage("", whole.ids[rows], whole.positions[:, rows], whole.span, whole.origin, kv))
+    return found
 
 
 def attention_under_full_prefill(library: Library, layout: Layout) -> Tensor:
