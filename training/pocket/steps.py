@@ -16,11 +16,13 @@ from pages import Store
 from reader import Reader, look, run
 from torch import Tensor
 
-PASSED = {TEXT: 0.80, 72: 0.25, 120: 0.25}
-"""Share of whole answers right, over the last steps, at which a representation goes on to its next level.
+PASSED = 0.80
+"""Share of whole answers right in text, over the last steps, at which text goes on to its next level."""
+PAGES_PASSED = (0.25, 0.25, 0.60)
+"""The same for pages, by the level they are at; the last holds for all further ones.
 
-Pages go on sooner. Pages of a few words have few glyphs to learn from, and one line; a visual token of a full page has
-parts of two lines or three, and telling these apart is a thing of its own. 72 DPI is at most one level behind.
+The first are left sooner: pages of a few words have few glyphs to learn from, and one line, where a visual token of a
+full page has parts of two lines or three. 72 DPI is at most one level behind.
 """
 READS = 0.35
 """Share of whole answers right in text at which pages may join."""
@@ -89,12 +91,12 @@ def advance(reader: Reader) -> None:
                 reader.level[shown] = 0
             continue
         key = f"ask/{shown or 'text'}"
-        passed = reader.mean.get(key, 0.0) >= PASSED[shown] or (
-            shown == 72 and reader.level[72] < reader.level[120] - 1
-        )
-        if passed and reader.level[shown] < len(LEVELS) - 1:
+        level = reader.level[shown]
+        needed = PASSED if shown == TEXT else PAGES_PASSED[min(level, len(PAGES_PASSED) - 1)]
+        trails = shown == 72 and level < reader.level[120] - 1
+        if (trails or reader.mean.get(key, 0.0) >= needed) and level < len(LEVELS) - 1:
             reader.level[shown] += 1
-            reader.mean[key] = 0.6 * PASSED[shown]
+            reader.mean[key] = 0.6 * needed
 
 
 @torch.no_grad()
