@@ -18,6 +18,7 @@ def main() -> None:
     reader, _, _ = prepare(arguments_of([str(folder)]))
     reader.write_start(START)
     shutil.copytree(folder / "tokenizer", START / "tokenizer", dirs_exist_ok=True)
+    shutil.copy(folder / "log.jsonl", START / "log.jsonl")
     print(f"wrote {START}: step {reader.step}")
 
 

@@ -40,6 +40,8 @@ def prepare(arguments: argparse.Namespace) -> tuple[Reader, Store, Tokens]:
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "tokenizer").exists() and arguments.start.exists():
         shutil.copytree(arguments.start / "tokenizer", folder / "tokenizer")
+        if (arguments.start / "log.jsonl").exists():
+            shutil.copy(arguments.start / "log.jsonl", folder / "log.jsonl")
     if not (folder / "tokenizer").exists():
         train_tokenizer(arguments.english.read_text()).save_pretrained(folder / "tokenizer")
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
