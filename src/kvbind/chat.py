@@ -165,14 +165,18 @@ class Chat:
         """Passages from the bank, stitched; only what is new in this turn is computed, and what the method repairs."""
         before = None if self.context is None else (self.context.size, self.context.position)
         compiled: set[str] = set()
+        # On a CPU, where the thread that reads takes time from the one that computes, only repair is worth it.
+        lazily = self.method.selector is not None or self.library.backbone.device.type != "cpu"
         try:
-            return self._use_passages(plan, watch, compiled, lazily=True)
+            return self._use_passages(plan, watch, compiled, lazily=lazily)
         except DamagedRecordError:
             self._return_to(before)
         # Met while it was read layer by layer. Read whole, it is put aside, and its chunk compiled again.
-        return self._use_passages(plan, watch, compiled, lazily=False)
+        return self._use_passages(plan, watch, compiled, lazily=False, retried=True)
 
-    def _use_passages(self, plan: Plan, watch: Stopwatch, compiled: set[str], *, lazily: bool) -> Turn:
+    def _use_passages(
+        self, plan: Plan, watch: Stopwatch, compiled: set[str], *, lazily: bool, retried: bool = False
+    ) -> Turn:
         library = self.library
         with watch.step("fetch"):
             passages, hits = fetch(library, plan.choices, self.method, lazily=lazily)
@@ -196,7 +200,7 @@ class Chat:
             with watch.step("read"):
                 logits = read_fresh(library.backbone, context, layout, source=feed, repair=repair)
         repaired = 0.0 if repair is None else repair.mean_rows
-        if lazily and not compiled and library.companions_made == made:
+        if not retried and not compiled and library.companions_made == made:
             self._measured(layout, watch, feed.loading, repaired)
         states: list[State] = ["compiled now" if choice.key in compiled else "hit" for choice in plan.choices]
         return Turn(plan, layout, states, logits, decision.reason, repaired, feed.loading)
