@@ -2,48 +2,31 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import torch
-from torch import Tensor
 
-from kvbind.answer import Answer, Source, State
+from kvbind.answer import Answer, State
 from kvbind.errors import DamagedRecordError, MethodError, PromptTooLongError
 from kvbind.methods import Method
 from kvbind.models import Context
 from kvbind.steps.clock import Stopwatch
 from kvbind.steps.cost import Decision, Request, cost_name, decide
-from kvbind.steps.decode import Generation, Sampling, decode
+from kvbind.steps.decode import Sampling, decode
 from kvbind.steps.evidence import attention_shares
 from kvbind.steps.feed import Feed, Loading, placements
 from kvbind.steps.fetch import fetch
 from kvbind.steps.layout import Content, Layout, lay_out
 from kvbind.steps.library import Library
-from kvbind.steps.plan import Message, Plan, label, make_plan
+from kvbind.steps.plan import Message, Plan, make_plan
 from kvbind.steps.read import keep, prefill, read_fresh
 from kvbind.steps.repair import choose_rows
 from kvbind.steps.stitch import Stitched, stitch
+from kvbind.turn import Turn, answer_of
 from kvbind.types import Doc, Document, Page, Passage
 
 # Room behind a prompt for an answer, so that decoding seldom has to grow the buffers.
 ANSWER_ROWS = 256
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One turn, read: its plan and layout, how each chunk came there, and the logits (V,) of its last row.
-
-    `decision` says why passages were used or not, where that was weighed; `repaired` is how many reused rows were
-    computed anew, averaged over layers; `loading`, what was read beside that.
-    """
-
-    plan: Plan
-    layout: Layout
-    states: Sequence[State]
-    logits: Tensor
-    decision: str = ""
-    repaired: float = 0.0
-    loading: Loading = field(default_factory=Loading)
 
 
 class Chat:
@@ -107,7 +90,7 @@ class Chat:
         self.pending, self.turn = generation.pending, turn
         if self.method.selector is not None:
             self.library.keep_speeds()
-        answer = _answer(self.method, turn, generation, watch, shares)
+        answer = answer_of(self.method, turn, generation, watch, shares)
         missing = self._undrawable(turn)
         return replace(answer, missing_characters=missing, decision=turn.decision, loading=turn.loading)
 
@@ -275,48 +258,3 @@ class Chat:
         if self.context is None:
             self.context = self.library.backbone.context(rows + ANSWER_ROWS)
         return self.context
-
-
-def _answer(
-    method: Method, turn: Turn, generation: Generation, watch: Stopwatch, shares: Sequence[float] | None
-) -> Answer:
-    sources = [
-        Source(
-            choice.chunk.document_id,
-            choice.chunk.index,
-            label(choice.representation),
-            choice.promoted,
-            segment.ids.shape[0],
-            state,
-            choice.relevance,
-        )
-        for choice, segment, state in zip(turn.plan.choices, turn.layout.chunks, turn.states, strict=True)
-    ]
-    if shares is not None:
-        sources = [replace(source, attention=share) for source, share in zip(sources, shares, strict=True)]
-    return Answer(
-        generation.text,
-        generation.ids,
-        generation.finish,
-        method.name,
-        watch.ttft,
-        dict(watch.seconds),
-        _tokens(method, turn, generation, sources),
-        tuple(sources),
-    )
-
-
-def _tokens(method: Method, turn: Turn, generation: Generation, sources: Sequence[Source]) -> dict[str, int]:
-    def rows(state: State) -> int:
-        return sum(source.rows for source in sources if source.state == state)
-
-    head = 0 if method.write is None else turn.layout.count("head")
-    fresh = turn.layout.rows - head - rows("hit") - rows("compiled now")
-    return {
-        "head": head,
-        "reused": rows("hit"),
-        "compiled": rows("compiled now"),
-        "fresh": fresh,
-        "recomputed": round(turn.repaired),
-        "generated": len(generation.ids),
-    }
