@@ -6,10 +6,7 @@ python training/pocket/evaluate.py MODEL_FOLDER --samples 100 --out scores.json
 import argparse
 import json
 import math
-import re
-import string
 import time
-from collections import Counter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +15,7 @@ import torch
 
 from kvbind import Engine
 from kvbind.notes import make_sample
+from kvbind.scores import exact_match, longbench_f1
 from kvbind.steps.decode import Sampling
 from kvbind.types import PageSpec
 
@@ -25,22 +23,6 @@ METHODS = (
     *("full", "full:dpi=120", "full:dpi=72", "prefix-free", "prefix-free:dpi=120", "prefix-free:dpi=72"),
     *("template", "template:dpi=120", "template:dpi=72", "qv-pic", "qv-pic:template=off"),
 )
-
-
-def normalise(text: str) -> list[str]:
-    """Words as LongBench counts them: lower case, no ASCII punctuation, no articles."""
-    bare = "".join(character for character in text.lower() if character not in string.punctuation)
-    return re.sub(r"\b(a|an|the)\b", " ", bare).split()
-
-
-def f1(answer: str, right: str) -> float:
-    """Harmonic mean of precision and recall over words, each counted as often as it occurs."""
-    given, wanted = normalise(answer), normalise(right)
-    common = sum((Counter(given) & Counter(wanted)).values())
-    if common == 0:
-        return 0.0
-    precision, recall = common / len(given), common / len(wanted)
-    return 2 * precision * recall / (precision + recall)
 
 
 def interval(values: list[float], draws: int = 2000) -> tuple[float, float]:
@@ -60,7 +42,7 @@ def measure(engine: Engine, method: str, samples: list[Any]) -> dict[str, Any]:
     sampling, answers, start = Sampling(max_tokens=32), [], time.perf_counter()
     for sample in samples:
         answers.append(engine.ask(sample.question, list(sample.notes), method=method, sampling=sampling).text)
-    scores = [100 * f1(answer, sample.answer) for answer, sample in zip(answers, samples, strict=True)]
+    scores = [100 * longbench_f1(answer, [sample.answer]) for answer, sample in zip(answers, samples, strict=True)]
     by_place: dict[int, list[float]] = {}
     by_kind: dict[str, list[float]] = {}
     for sample, value in zip(samples, scores, strict=True):
@@ -70,7 +52,7 @@ def measure(engine: Engine, method: str, samples: list[Any]) -> dict[str, Any]:
     return {
         "f1": mean(scores),
         "interval": [round(low, 1), round(high, 1)],
-        "exact": mean([100.0 * (normalise(a) == normalise(s.answer)) for a, s in zip(answers, samples, strict=True)]),
+        "exact": mean([100 * exact_match(a, [s.answer]) for a, s in zip(answers, samples, strict=True)]),
         "by_place": {place: mean(values) for place, values in sorted(by_place.items())},
         "by_attribute": {name: mean(values) for name, values in sorted(by_kind.items())},
         "seconds": round(time.perf_counter() - start, 1),
