@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
 SPELLINGS = "several with ; between them, or with commas where each name is known; may be repeated"
 
+data_folder = click.option(
+    "--data",
+    metavar="DIR",
+    envvar="KVBIND_DATA",
+    show_envvar=True,
+    type=click.Path(path_type=Path),
+    help="Folder of the tasks' data; tasks that make their own need none.",
+)
+
 
 @click.group(short_help="Measure methods against each other.")
 def bench() -> None:
@@ -33,14 +42,7 @@ def bench() -> None:
 @click.option(
     "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Warm requests timed for each example."
 )
-@click.option(
-    "--data",
-    metavar="DIR",
-    envvar="KVBIND_DATA",
-    show_envvar=True,
-    type=click.Path(path_type=Path),
-    help="Folder of the tasks' data; tasks that make their own need none.",
-)
+@data_folder
 @click.option(
     "--bank",
     metavar="DIR",
@@ -149,14 +151,7 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
 @click.option("--out", required=True, metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="JSONL.")
 @click.option("--n", type=click.IntRange(1), metavar="N", help="Examples.  [default: all]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which examples.")
-@click.option(
-    "--data",
-    metavar="DIR",
-    envvar="KVBIND_DATA",
-    show_envvar=True,
-    type=click.Path(path_type=Path),
-    help="Folder of the task's data; tasks that make their own need none.",
-)
+@data_folder
 @options.model_options
 @options.debug
 def export(task: str, out: Path, n: int | None, seed: int, data: Path | None, device: str, **given: Any) -> None:
