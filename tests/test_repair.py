@@ -224,8 +224,8 @@ def test_anchors_are_a_part_of_their_passage(load: Load, name: str, dpi: int, an
     assert probe is not None
     whole = engine.bank.get(choice.key)
     assert whole is not None
-    found = companions.anchors(engine.library, choice, whole, method.write, probe)
     (layer,) = companions.critical_layers(engine.library, probe)
+    found = companions.anchors(engine.library, choice, whole, method.write, probe, [layer])
     assert found.rows == -(-whole.rows * 15 // 100)
     assert found.kv.layers == layer + 1
     rows = [_row_of(whole.kv.k(0), found.kv.k(0)[:, number]) for number in range(found.rows)]

@@ -34,12 +34,14 @@ def prepare(library: Library, choices: Sequence[Choice], method: Method) -> None
     """Compute and keep what a method's repair will need of compiled chunks, so that no request has to."""
     if method.selector is None or method.write is None:
         return
+    probe = method.selector.probe
+    layers = critical_layers(library, probe) if probe is not None else ()
     for choice in choices:
         if isinstance(choice.representation, Page):
             visual_inputs(library, choice, method.write)
-        if method.selector.probe is not None:
+        if probe is not None:
             passage = fetch(library, [choice], method)[0][0]
-            anchors(library, choice, passage, method.write, method.selector.probe)
+            anchors(library, choice, passage, method.write, probe, layers)
 
 
 def critical_layers(library: Library, probe: Probe) -> tuple[int, ...]:
@@ -74,24 +76,32 @@ def visual_inputs(library: Library, choice: Choice, write: Write) -> Features:
     return Features((stored.extras["rows"].to(device),), tuple((level.to(device),) for level in deep))
 
 
-def anchors(library: Library, choice: Choice, whole: Passage, write: Write, probe: Probe) -> Passage:
-    """The rows of a passage that stand for it before the question, with keys and values up to the last critical layer.
-
-    By key norm at the first critical layer (QCFuse, 2604.08585), or by how much attention they get when the passage
-    is repeated (2606.05875).
-    """
-    layers = critical_layers(library, probe)
+def anchors(
+    library: Library, choice: Choice, whole: Passage, write: Write, probe: Probe, layers: Sequence[int]
+) -> Passage:
+    """The anchors of a passage for some critical layers, from the bank, or made now and kept there."""
     facts = {"passage": choice.key, "kept": "anchors", "by": probe.anchors, "digest": probe.digest}
     key = content_key({**facts, "layers": list(layers)})
     stored = library.bank.get(key)
     if stored is not None:
         return stored
+    found = make_anchors(library, choice, whole, write, probe, layers, key)
+    _put(library, found, choice, write, "anchors")
+    return found
+
+
+def make_anchors(
+    library: Library, choice: Choice, whole: Passage, write: Write, probe: Probe, layers: Sequence[int], key: str = ""
+) -> Passage:
+    """The rows of a passage that stand for it before the question, with keys and values up to the last critical layer.
+
+    By key norm at the first critical layer (QCFuse, 2604.08585), or by how much attention they get when the passage
+    is repeated (2606.05875).
+    """
     rows = _anchor_rows(library, choice, whole, write, probe, layers[0])
     keys, values = whole.kv.span(0, max(layers) + 1)
     kv = StackedKV(keys[:, :, rows].contiguous(), values[:, :, rows].contiguous())
-    found = Passage(key, whole.ids[rows], whole.positions[:, rows], whole.span, whole.origin, kv)
-    _put(library, found, choice, write, "anchors")
-    return found
+    return Passage(key, whole.ids[rows], whole.positions[:, rows], whole.span, whole.origin, kv)
 
 
 def _put(library: Library, record: Passage, choice: Choice, write: Write, what: str) -> None:

@@ -20,10 +20,24 @@ from kvbind.types import Passage
 def importance(library: Library, method: Method, request: Stitched) -> Tensor:
     """How much the question looks at every row of the context (size,), 0 at rows that are not a passage's.
 
-    The mean over the critical layers (2606.05875).
+    Anchors of the passages stand before the question, where they stand in the request; the question, which is the
+    prompt's last segment, is read behind them up to the last critical layer. Its queries there meet all the passages'
+    keys of that layer: softmax over all of them, averaged over question rows, heads and critical layers (2606.05875).
     """
-    layers = critical_layers(library, probe_of(method))
-    return torch.stack(probe_layers(library, method, request, layers)).mean(dim=0)
+    assert method.write is not None
+    backbone, probe = library.backbone, probe_of(method)
+    layers, pairs = critical_layers(library, probe), zip(request.choices, request.passages, strict=True)
+    digests = [anchors(library, choice, passage, method.write, probe, layers) for choice, passage in pairs]
+    queries = probe_question(backbone, request, digests, max(layers) + 1)
+    found = [looked_at(backbone, request, queries[layer], layer) for layer in layers]
+    scores = torch.zeros(request.context.size)
+    scores[request.rows] = torch.stack(found).mean(dim=0)
+    return scores
+
+
+def looked_at(backbone: Backbone, request: Stitched, query: Tensor, layer: int) -> Tensor:
+    """How much the question, by its queries (1, Hq, R, D) of one layer, looks at every row of the passages (N,)."""
+    return mean_attention(query[0], _moved_keys(backbone, request, layer), backbone.scaling(layer)).cpu()
 
 
 def probe_of(method: Method) -> Probe:
@@ -33,29 +47,7 @@ def probe_of(method: Method) -> Probe:
     return method.selector.probe
 
 
-def probe_layers(library: Library, method: Method, request: Stitched, layers: Sequence[int]) -> list[Tensor]:
-    """For each of some layers, how much the question looks at every row (size,).
-
-    Anchors of the passages stand before the question, where they stand in the request; the question, which is the
-    prompt's last segment, is read behind them up to the last of the layers. Its queries there meet all the passages'
-    keys of that layer: softmax over all of them, averaged over question rows and heads.
-    """
-    assert method.write is not None
-    backbone = library.backbone
-    probe, pairs = probe_of(method), zip(request.choices, request.passages, strict=True)
-    digests = [anchors(library, choice, passage, method.write, probe) for choice, passage in pairs]
-    queries = _probe_question(backbone, request, digests, max(layers) + 1)
-    where = torch.cat([torch.arange(segment.rows.start, segment.rows.stop) for segment in request.segments])
-    found = []
-    for layer in layers:
-        keys = _moved_keys(backbone, request, layer)  # (H, N, D)
-        scores = torch.zeros(request.context.size)
-        scores[where] = mean_attention(queries[layer][0], keys, backbone.scaling(layer)).cpu()
-        found.append(scores)
-    return found
-
-
-def _probe_question(backbone: Backbone, request: Stitched, digests: Sequence[Passage], depth: int) -> list[Tensor]:
+def probe_question(backbone: Backbone, request: Stitched, digests: Sequence[Passage], depth: int) -> list[Tensor]:
     """Queries (1, Hq, R, D) of the question's rows in each of the first `depth` layers, anchors before it."""
     question = request.layout.segments[-1]
     before = _rows_before(request)

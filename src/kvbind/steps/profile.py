@@ -14,15 +14,15 @@ from kvbind.errors import MethodError, PromptTooLongError
 from kvbind.methods import Method
 from kvbind.methods.selectors import largest, share_of
 from kvbind.models.chat import Piece
-from kvbind.steps.companions import _anchor_rows
+from kvbind.steps.companions import make_anchors
 from kvbind.steps.fetch import fetch
 from kvbind.steps.layout import Layout, lay_out
 from kvbind.steps.library import Library
 from kvbind.steps.plan import Message, Plan, make_plan
-from kvbind.steps.probe import _moved_keys, _probe_question, mean_attention, probe_of
+from kvbind.steps.probe import looked_at, mean_attention, probe_of, probe_question
 from kvbind.steps.read import Notes, embed_segments, read
 from kvbind.steps.stitch import Stitched, stitch
-from kvbind.types import Passage, StackedKV
+from kvbind.types import Passage
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,8 @@ def _agreements(library: Library, method: Method, messages: Sequence[Message], r
     request = _stitched(library, method, plan, pieces)
     encodings = [library.encode(choice.chunk, choice.representation) for choice in plan.choices]
     whole = lay_out(library.backbone, pieces, plan.fill(encodings))
-    rows = torch.cat([torch.arange(segment.rows.start, segment.rows.stop) for segment in request.segments])
-    truth = attention_under_full_prefill(library, whole)[rows]
-    count = max(1, share_of(len(rows), ratio))
+    truth = attention_under_full_prefill(library, whole)[request.rows]
+    count = max(1, share_of(len(truth), ratio))
     wanted = set(largest(truth, count).tolist())
     scores = layer_scores(library, method, request)
     return [len(wanted & set(largest(score, count).tolist())) / count for score in scores]
@@ -111,28 +110,21 @@ def layer_scores(library: Library, method: Method, request: Stitched) -> list[Te
     """
     depth = library.backbone.shape[0]
     if probe_of(method).anchors == "repeat":
-        queries = _probe_question(library.backbone, request, _anchors(library, method, request, depth - 1), depth)
+        queries = probe_question(library.backbone, request, _anchors(library, method, request, depth - 1), depth)
     else:
         queries = [
-            _probe_question(library.backbone, request, _anchors(library, method, request, layer), layer + 1)[layer]
+            probe_question(library.backbone, request, _anchors(library, method, request, layer), layer + 1)[layer]
             for layer in range(depth)
         ]
-    return [
-        mean_attention(query[0], _moved_keys(library.backbone, request, layer), library.backbone.scaling(layer)).cpu()
-        for layer, query in enumerate(queries)
-    ]
+    return [looked_at(library.backbone, request, query, layer) for layer, query in enumerate(queries)]
 
 
 def _anchors(library: Library, method: Method, request: Stitched, layer: int) -> list[Passage]:
-    """The anchors of each passage for one critical layer, up to that layer, as `companions.anchors` keeps them."""
+    """The anchors of each passage for one critical layer; they are not kept."""
     assert method.write is not None
-    found = []
-    for choice, whole in zip(request.choices, request.passages, strict=True):
-        rows = _anchor_rows(library, choice, whole, method.write, probe_of(method), layer)
-        keys, values = whole.kv.span(0, layer + 1)
-        kv = StackedKV(keys[:, :, rows], values[:, :, rows])
-        found.append(Passage("", whole.ids[rows], whole.positions[:, rows], whole.span, whole.origin, kv))
-    return found
+    write, probe = method.write, probe_of(method)
+    pairs = zip(request.choices, request.passages, strict=True)
+    return [make_anchors(library, choice, whole, write, probe, (layer,)) for choice, whole in pairs]
 
 
 def attention_under_full_prefill(library: Library, layout: Layout) -> Tensor:

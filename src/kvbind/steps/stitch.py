@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from kvbind.models import Backbone, Context
@@ -24,6 +25,11 @@ class Stitched:
     def segments(self) -> list[Segment]:
         """The passages' segments, in the same order."""
         return self.layout.chunks
+
+    @property
+    def rows(self) -> Tensor:
+        """The rows of all passages (N,), in the same order."""
+        return torch.cat([torch.arange(segment.rows.start, segment.rows.stop) for segment in self.segments])
 
 
 def stitch(
