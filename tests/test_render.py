@@ -167,6 +167,7 @@ def test_digest_changes_with_each_field_of_the_spec() -> None:
         "height": 800,
         "margin_x": 11,
         "margin_y": 11,
+        "padding": 5,
         "font_size": 10,
         "line_height": 11,
         "newline": "visible",

@@ -47,16 +47,17 @@ class Doc:
 class PageSpec:
     """How text becomes page images, in points: Glyph's protocol by default.
 
-    `font` is the name of a font that ships with the package, or a path to a TrueType file. `newline` breaks lines
-    where the text does ("plain"), or lets them run on with a red ``\\n`` in place of each break ("visible").
-    `crop_width` cuts every page after its widest line, `crop_last_page` cuts a document's last page below its last
-    line.
+    `padding` is kept free inside the margins, as frames of ReportLab do. `font` is the name of a font that ships with
+    the package, or a path to a TrueType file. `newline` breaks lines where the text does ("plain"), or lets them run on
+    with a red ``\\n`` in place of each break ("visible"). `crop_width` cuts every page after its widest line,
+    `crop_last_page` cuts a document's last page below its last line.
     """
 
     width: int = 595
     height: int = 842
     margin_x: int = 10
     margin_y: int = 10
+    padding: int = 6
     font: str = "DejaVuSans"
     font_size: float = 9
     line_height: float = 10

@@ -15,7 +15,6 @@ from material import KIND_NAMES, make
 from model import CARD, DPIS
 
 from kvbind.render import Renderer
-from kvbind.render.raster import PADDING
 
 SHARD = 500
 SHARES = (0.0, 0.2, 0.5, 0.15, 0.15)
@@ -29,8 +28,8 @@ def glyphs(renderer: Renderer, text: str) -> np.ndarray:
     spec, widths = renderer.spec, renderer._face.widths
     found = []
     for number, line in enumerate(renderer._lines(text)):
-        x = float(spec.margin_x + PADDING)
-        y = spec.margin_y + PADDING + spec.font_size * 0.68 + number * spec.line_height
+        x = float(spec.margin_x + spec.padding)
+        y = spec.margin_y + spec.padding + spec.font_size * 0.68 + number * spec.line_height
         squeeze = line.over / max(1, line.text.count(" ")) * spec.font_size / 1000
         for character in line.text:
             width = widths[character] * spec.font_size / 1000
@@ -40,11 +39,18 @@ def glyphs(renderer: Renderer, text: str) -> np.ndarray:
     return np.array(found, dtype=np.float32)
 
 
+def _fitting(kind: str, rng: Random, renderer: Renderer) -> Any:
+    """An entry that one card holds, as but one in some thousand does not."""
+    while len(renderer.paginate((entry := make(kind, rng)).text)) > 1:
+        pass
+    return entry
+
+
 def shard(number: int) -> dict[str, Any]:
     """Entries by kind, drawn from the shard's number, their pages by DPI, and their glyphs."""
     rng, renderer = Random(f"pages/{number}"), Renderer(CARD)
     kinds = ["tiny" if number % TINY == 0 else rng.choices(KIND_NAMES, SHARES)[0] for _ in range(SHARD)]
-    entries = [make(kind, rng) for kind in kinds]
+    entries = [_fitting(kind, rng, renderer) for kind in kinds]
     drawn = {
         dpi: np.stack([np.asarray(renderer.draw(entry.text, dpi).convert("L")) for entry in entries]) for dpi in DPIS
     }

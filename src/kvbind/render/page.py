@@ -12,7 +12,7 @@ from kvbind.errors import RenderError
 from kvbind.render.cuts import page_end
 from kvbind.render.face import Face, load_face
 from kvbind.render.layout import BLANKS, Box, Line, has_cjk, layout
-from kvbind.render.raster import PADDING, crop, page_pdf, rasterise
+from kvbind.render.raster import crop, page_pdf, rasterise
 from kvbind.types import DPI_RANGE, PageSpec
 
 RENDER_VERSION = 1
@@ -78,12 +78,12 @@ class Renderer:
 
 def _text_box(spec: PageSpec) -> Box:
     sizes = (spec.width, spec.height, spec.font_size, spec.line_height)
-    if not all(0 < size < inf for size in sizes) or not all(margin >= 0 for margin in (spec.margin_x, spec.margin_y)):
+    if not all(0 < size < inf for size in sizes) or min(spec.margin_x, spec.margin_y, spec.padding) < 0:
         raise RenderError(f"{spec} has a size out of range; give positive sizes, and margins of 0 or more")
     if spec.newline not in ("plain", "visible"):
         raise RenderError(f"newline {spec.newline!r} is unknown; choose 'plain' or 'visible'")
-    width = spec.width - 2 * (spec.margin_x + PADDING)
-    height = spec.height - 2 * (spec.margin_y + PADDING)
+    width = spec.width - 2 * (spec.margin_x + spec.padding)
+    height = spec.height - 2 * (spec.margin_y + spec.padding)
     if width < _LEAST_EMS * spec.font_size or height < max(spec.font_size, spec.line_height):
         raise RenderError(
             f"page of {spec.width}×{spec.height} pt has no room for a line of {spec.font_size} pt text; "

@@ -12,7 +12,6 @@ from reportlab.pdfgen.textobject import PDFTextObject
 from kvbind.render.layout import NBSP, Line
 from kvbind.types import PageSpec
 
-PADDING = 6  # points that ReportLab's frames keep free inside the margins
 _INK = 5  # grey levels off the white background
 
 
@@ -20,7 +19,7 @@ def page_pdf(lines: Sequence[Line], spec: PageSpec, font: str) -> bytes:
     """A one-page PDF of lines, the same bytes for the same lines."""
     buffer = BytesIO()
     canvas = Canvas(buffer, pagesize=(spec.width, spec.height), pageCompression=0, invariant=1)
-    left, top = spec.margin_x + PADDING, spec.height - spec.margin_y - PADDING
+    left, top = spec.margin_x + spec.padding, spec.height - spec.margin_y - spec.padding
     text = canvas.beginText(left, top - spec.font_size)
     text.setFont(font, spec.font_size, spec.line_height)
     for line in lines:
