@@ -46,6 +46,14 @@ def _decoder_layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor
     return x + _norm(layer.mlp.down_proj(up * silu(gate)), layer.post_mlp_layernorm)
 
 
+def compile_layers() -> None:
+    """Fuse what layers do beside their matrix products, most of their time on a CPU; needs a C++ compiler there."""
+    global _decoder_layer, _vision_block
+    torch._dynamo.config.cache_size_limit = 64  # one program serves all lengths, but not all combinations of dtypes
+    _decoder_layer = torch.compile(_decoder_layer, dynamic=True)
+    _vision_block = torch.compile(_vision_block, dynamic=True)
+
+
 def decode_rows(stack: Any, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
     """Hidden states (B, T, C) after all layers; cos and sin (B, T, rotary), mask (B, 1, T, T), added to scores."""
     cos, sin = cos[:, None], sin[:, None]

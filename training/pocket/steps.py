@@ -26,6 +26,8 @@ full page has parts of two lines or three. 72 DPI is at most one level behind.
 """
 READS = 0.35
 """Share of whole answers right in text at which pages may join."""
+NAMED = 0.95
+"""Share of glyphs named at which pages of a resolution, alone with the vision tower, come up a quarter as often."""
 JOIN = {72: 0.35, 120: 0.5}
 """Share of glyphs named at which pages of a resolution join the text."""
 
@@ -74,8 +76,9 @@ def length_of(note: Shown) -> int:
 def warm_up(reader: Reader, store: Store, rng: Random, count: int) -> Tensor:
     """Loss of naming the glyphs of some pages alone."""
     drawn = [store.draw(rng.choices(("full", "jumble", "pairs"), (2, 2, 1))[0], rng) for _ in range(count)]
-    pages = {dpi: torch.from_numpy(np.stack([page[1][dpi] for page in drawn])) for dpi in DPIS}
-    marks = {dpi: [page[2] for page in drawn] for dpi in DPIS}
+    due = [dpi for dpi in DPIS if reader.mean.get(f"named/{dpi}", 0.0) < NAMED or rng.random() < 0.25] or DPIS
+    pages = {dpi: torch.from_numpy(np.stack([page[1][dpi] for page in drawn])) for dpi in due}
+    marks = {dpi: [page[2] for page in drawn] for dpi in due}
     loss, shares = naming(reader.namer, reader.stack.embed_tokens.weight, look(reader, pages), marks)
     for name, share in shares.items():
         reader.note(name, share)
