@@ -22,12 +22,14 @@ PAGES_PASSED = (0.25, 0.25, 0.60)
 """The same for pages, by the level they are at; the last holds for all further ones.
 
 The first are left sooner: pages of a few words have few glyphs to learn from, and one line, where a visual token of a
-full page has parts of two lines or three. 72 DPI is at most one level behind.
+full page has parts of two lines or three. 72 DPI is at most one level behind, up to one full page.
 """
+FULL_PAGE = 2
+"""The level of one full page."""
 READS = 0.35
 """Share of whole answers right in text at which pages may join."""
 NAMED = 0.95
-"""Share of glyphs named at which pages of a resolution, alone with the vision tower, come up a quarter as often."""
+"""Share of glyphs named below which pages of a resolution are named outside of contexts too, in one step of three."""
 JOIN = {72: 0.35, 120: 0.5}
 """Share of glyphs named at which pages of a resolution join the text."""
 
@@ -51,7 +53,7 @@ def page_context(reader: Reader, store: Store, rng: Random, dpis: list[int]) -> 
         entry, pages, found = store.draw(kind, rng)
         page, marks = (None, None) if shown == TEXT else (pages[shown], found)
         notes.append(Shown(entry, shown, page, marks))
-    return notes, choose(notes, rng, 8, 0.3 if len(notes) == 1 else 0.1)
+    return notes, choose(notes, rng, 8, 0.5)
 
 
 def gather(make_context: Any, tokens: Tokens, rows: int) -> Batch:
@@ -96,7 +98,7 @@ def advance(reader: Reader) -> None:
         key = f"ask/{shown or 'text'}"
         level = reader.level[shown]
         needed = PASSED if shown == TEXT else PAGES_PASSED[min(level, len(PAGES_PASSED) - 1)]
-        trails = shown == 72 and level < reader.level[120] - 1
+        trails = shown == 72 and level < min(reader.level[120] - 1, FULL_PAGE)
         if (trails or reader.mean.get(key, 0.0) >= needed) and level < len(LEVELS) - 1:
             reader.level[shown] += 1
             reader.mean[key] = 0.6 * needed
@@ -146,7 +148,8 @@ def one_step(reader: Reader, store: Store, tokens: Tokens, arguments: argparse.N
             losses["naming"] = float(named.detach())
         for key, values in found.items():
             right[key] += values
-    if len(joined) < len(DPIS):
+    badly = any(reader.mean.get(f"named/{dpi}", 0.0) < NAMED for dpi in DPIS)
+    if len(joined) < len(DPIS) or (badly and reader.step % 3 == 0):
         losses["naming"] = _name_pages(reader, store, rng, arguments, 0.3 if joined else 1.0)
     for key, values in right.items():
         reader.note(key, sum(values) / len(values))
