@@ -72,9 +72,13 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def train_tokenizer(english: str, notes: int = 6000) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over generated notes with their questions, and a text of ordinary English."""
+    """Byte-level BPE over generated notes with their questions, and a text of ordinary English.
+
+    Whatever begins with a capital is spelled letter by letter, as numbers are digit by digit: names are to be read, and
+    no piece of several letters has to be put together from two visual tokens.
+    """
     core = tokenizers.Tokenizer(models.BPE())
-    words = Regex(r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+")
+    words = Regex(r" ?\p{Lu}| \p{Ll}+|(?<!\p{L})\p{Ll}+|\p{L}| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+")
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Split(words, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )

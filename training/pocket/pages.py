@@ -76,7 +76,7 @@ def write_shards(folder: Path, count: int) -> None:
 class Store:
     """The shards read so far; `refresh` takes up new ones."""
 
-    def __init__(self, folder: Path, tokenizer: Any, most: int = 80) -> None:
+    def __init__(self, folder: Path, tokenizer: Any, most: int = 200) -> None:
         self.folder, self.tokenizer, self.most = folder, tokenizer, most
         self.names: list[str] = []
         self.shards: list[dict[str, Any]] = []

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 STD = PROCESSOR["image_std"][0]
 
-VISION_RATE = 0.4
+VISION_RATE = 0.2
 """Share of the learning rate for the vision tower's matrices: glyphs are told apart the better, the quieter it is."""
 
 
