@@ -346,6 +346,7 @@ def test_blank_text(renderer: Renderer, text: str) -> None:
         ({"font_size": 0}, "positive sizes"),
         ({"line_height": float("nan")}, "positive sizes"),
         ({"margin_x": -1}, "margins of 0 or more"),
+        ({"padding": -1}, "padding and margins of 0 or more"),
         ({"newline": "loud"}, "choose 'plain' or 'visible'"),
         ({"font": "NoSuchFont"}, "font 'NoSuchFont': .*DejaVuSans"),
         ({"font": "/no/such/font.ttf"}, "font '/no/such/font.ttf': .*give the path of a TrueType file"),

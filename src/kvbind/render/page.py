@@ -78,8 +78,9 @@ class Renderer:
 
 def _text_box(spec: PageSpec) -> Box:
     sizes = (spec.width, spec.height, spec.font_size, spec.line_height)
-    if not all(0 < size < inf for size in sizes) or min(spec.margin_x, spec.margin_y, spec.padding) < 0:
-        raise RenderError(f"{spec} has a size out of range; give positive sizes, and margins of 0 or more")
+    frees = (spec.margin_x, spec.margin_y, spec.padding)
+    if not all(0 < size < inf for size in sizes) or not all(free >= 0 for free in frees):
+        raise RenderError(f"{spec} has a size out of range; give positive sizes, and padding and margins of 0 or more")
     if spec.newline not in ("plain", "visible"):
         raise RenderError(f"newline {spec.newline!r} is unknown; choose 'plain' or 'visible'")
     width = spec.width - 2 * (spec.margin_x + spec.padding)
