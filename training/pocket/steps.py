@@ -62,7 +62,7 @@ def gather(make_context: Any, tokens: Tokens, rows: int) -> Batch:
     while True:
         notes, questions = make_context()
         length = sum(length_of(note) for note in notes) + sum(
-            35 if task == "ask" else len(answer) * 5 // 9 + 10 for task, _, answer, _ in questions
+            35 if task == "ask" else text_rows(answer) + 10 for task, _, answer, _ in questions
         )
         longest = max(longest, length)
         if contexts and longest * (len(contexts) + 1) > rows:
@@ -70,9 +70,14 @@ def gather(make_context: Any, tokens: Tokens, rows: int) -> Batch:
         contexts.append((notes, questions))
 
 
+def text_rows(text: str) -> int:
+    """About how many rows a text takes."""
+    return len(text) * 5 // 9
+
+
 def length_of(note: Shown) -> int:
     """About how many rows a note takes."""
-    return len(note.entry.text) * 5 // 9 + 3 if note.page is None else note.page.size // 784 + 2
+    return text_rows(note.entry.text) + 3 if note.page is None else note.page.size // 784 + 2
 
 
 def warm_up(reader: Reader, store: Store, rng: Random, count: int) -> Tensor:

@@ -142,9 +142,7 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", choices=("vision",), help="train the vision tower alone, to name what pages hold")
     parser.add_argument("--every", type=float, default=60.0, help="seconds between lines of the log")
     parser.add_argument("--measure", type=float, default=600.0, help="seconds between measurements on held-out notes")
-    parser.add_argument(
-        "--compile", action="store_true", help="compile the layers: a minute, then faster by three quarters"
-    )
+    parser.add_argument("--compile", action="store_true", help="fuse the layers: two minutes, then faster steps")
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True)
     return parser.parse_args(words)
 
