@@ -13,7 +13,7 @@ from kvbind.render import Renderer
 from kvbind.types import PageSpec
 
 SEEDS = range(60)
-CARD = PageSpec(252, 84, 0, 0, 0, font_size=7.5, line_height=16.8, crop_width=False, crop_last_page=False)
+CARD = PageSpec(336, 84, 0, 0, 0, font_size=10, line_height=16.8, crop_width=False, crop_last_page=False)
 ATTRIBUTES = [(kind, name) for kind in KINDS for name in KINDS[kind].attributes]
 
 

@@ -92,8 +92,8 @@ def scale(model: Any) -> None:
         layer.post_self_attn_layernorm.weight.fill_(0.3)
         layer.post_mlp_layernorm.weight.fill_(0.3)
     visual.embeddings.position_embedding.weight.normal_(std=0.1)
-    page = torch.randint(0, 256, (4, 84, 252), dtype=torch.uint8)
-    seen = forward.see(visual, normalised(page), *forward.places(visual, 6, 18))
+    page = torch.randint(0, 256, (4, 84, 336), dtype=torch.uint8)
+    seen = forward.see(visual, normalised(page), *forward.places(visual, 6, 24))
     visual.merger.down_proj.weight.div_(seen.std())
 
 

@@ -44,7 +44,7 @@ def page_context(reader: Reader, store: Store, rng: Random, dpis: list[int]) -> 
     """Notes as pages of one resolution, or of both, or (once that is read) with some as text."""
     # The coarse pages follow the fine ones: until these are read, most of the time goes to them.
     begun = reader.level[max(DPIS)] >= 4
-    dpi = rng.choices(dpis, [1.0 if begun or dpi == max(dpis) else 0.25 for dpi in dpis])[0]
+    dpi = rng.choices(dpis, [1.0 if begun or dpi == max(dpis) else 0.5 for dpi in dpis])[0]
     mixed = begun and rng.random() < 0.25
     level = min(reader.level[dpi] for dpi in dpis) if mixed else reader.level[dpi]
     notes = []
