@@ -51,7 +51,7 @@ def shown(entry: material.Entry, dpi: int) -> batches.Shown:
     return batches.Shown(entry, dpi, page)
 
 
-def layout(backbone: Any, notes: list[batches.Shown], question: str) -> tuple[Any, list[Any]]:
+def layout(backbone: Any, notes: list[batches.Shown], question: str, before: str = "") -> tuple[Any, list[Any]]:
     renderer = Renderer(pocket.CARD)
     contents = [
         backbone.encode_text(note.entry.text + "\n\n")
@@ -60,8 +60,9 @@ def layout(backbone: Any, notes: list[batches.Shown], question: str) -> tuple[An
         for note in notes
     ]
     parts = [Part("text" if note.shown == batches.TEXT else "page") for note in notes]
-    pieces = backbone.chat.split([Turn("user", [*parts, Part("text")])])
-    return lay_out(backbone, pieces, [*contents, question]), contents
+    said = [before] if before else []
+    pieces = backbone.chat.split([Turn("user", [*(Part("text") for _ in said), *parts, Part("text")])])
+    return lay_out(backbone, pieces, [*said, *contents, question]), contents
 
 
 @pytest.mark.parametrize("dpis", [(0, 0, 0), (72, 72), (120, 120, 120), (72, 0, 120, 72)])
@@ -80,6 +81,18 @@ def test_a_training_prompt_is_the_prompt_of_full_prefill(backbone: Any, tokenize
         assert positions[0, expected.rows :].tolist() == list(range(expected.end, expected.end + len(target) - 1))
         assert labels[expected.rows - 1 :].tolist() == target
         assert (labels[: expected.rows - 1] == -100).all()
+
+
+@pytest.mark.parametrize("dpi", [batches.TEXT, 72])
+def test_needles_are_asked_for_as_the_benchmark_does(backbone: Any, tokenizer: Any, dpi: int) -> None:
+    made = [shown(material.make("needles", Random(number)), dpi) for number in range(2)]
+    chosen = batches.choose(made, Random(1), 1, 0.0)
+    batch = batches.collate(batches.Tokens(tokenizer), [(made, chosen)])
+    (_, question, _, _), before = chosen[0], made[0].entry.before
+    assert ("text in the images" in question) == (dpi != batches.TEXT)
+    expected, _ = layout(backbone, made, question, before if dpi == batches.TEXT else "")
+    assert torch.equal(batch.ids[0, : expected.rows], expected.ids)
+    assert torch.equal(batch.positions[:, 0, : expected.rows], expected.positions)
 
 
 def test_the_fast_forward_pass_is_the_models_own(backbone: Any, tokenizer: Any) -> None:

@@ -99,6 +99,10 @@ def _straight(start: int, count: int) -> np.ndarray:
 def _context(tokens: Tokens, notes: Sequence[Shown]) -> tuple[_Rows, int]:
     rows, position = _Rows(), len(tokens.head)
     rows.put(tokens.head, _straight(0, position))
+    if notes[0].page is None and notes[0].entry.before:
+        ids = tokens.ids(notes[0].entry.before)
+        rows.put(ids, _straight(position, len(ids)))
+        position += len(ids)
     for note in notes:
         if note.page is None:
             ids = tokens.ids(note.entry.text + "\n\n")
@@ -126,7 +130,9 @@ def _ask(
 
 def choose(notes: Sequence[Shown], rng: Random, most: int, reading: float) -> list[tuple[str, str, str, int]]:
     """Up to `most` questions about some notes, and now and then the task to read one: kind, question, answer, note."""
-    pool = [("ask", *pair, place) for place, note in enumerate(notes) for pair in note.entry.questions]
+    said = "" if notes[0].page is None else notes[0].entry.before.replace("following text", "text in the images")
+    asked = [(place, *pair) for place, note in enumerate(notes) for pair in note.entry.questions]
+    pool = [("ask", said + question, answer, place) for place, question, answer in asked]
     chosen = rng.sample(pool, min(most, len(pool)))
     if not pool or rng.random() < reading:
         place = rng.randrange(len(notes))

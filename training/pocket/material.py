@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from kvbind.bench import needles as ruler
+from kvbind.bench.tasks.prompts import ONLY
 from kvbind.notes import KINDS, Words, ask, make_note
 from kvbind.notes import words as vocabulary
 
@@ -13,11 +15,12 @@ READ_ABOUT = "Read the note about {}."
 
 @dataclass(frozen=True)
 class Entry:
-    """A text, what it is about ("" for nothing), and questions with their answers."""
+    """A text, what it is about ("" for nothing), questions with their answers, and what a prompt says before all."""
 
     text: str
     subject: str
     questions: tuple[tuple[str, str], ...]
+    before: str = ""
 
 
 _MAKERS = (
@@ -51,18 +54,31 @@ def note(rng: Random, facts: int | None) -> Entry:
     return Entry(made.document.text, made.subject.full, questions)
 
 
+def needles(rng: Random) -> Entry:
+    """A short note with some of RULER's needles between its sentences, and the questions that the benchmark asks."""
+    text = note(rng, rng.randint(1, 2)).text
+    keys = rng.randint(1, 3)
+    drawn = ruler.draw(rng, rng.choice(("number", "number", "word")), keys=keys, queries=keys, beside=text)
+    (planted,), _ = ruler.plant([text], drawn, [rng.uniform(0, 100) for _ in drawn])
+    asked = [ruler.ask([needle]) for needle in drawn]
+    questions = tuple((f"{question} {ONLY}\nAnswer:", answer) for _, question, answer in asked)
+    return Entry(planted, drawn[0].key, questions, before=asked[0][0])
+
+
 def make(kind: str, rng: Random) -> Entry:
-    """An entry of a kind: `brief` and `full` notes, `pairs`, `jumble`, and `tiny`, one to three words of any."""
+    """An entry of a kind: `brief` and `full` notes, `pairs`, `jumble`, `needles`, and `tiny`, a few words of any."""
     if kind == "tiny":
         return rng.choice((jumble(rng, rng.randint(1, 3)), pairs(rng, rng.randint(1, 2)), note(rng, 1)))
     if kind == "jumble":
         return jumble(rng, rng.randint(3, 16))
     if kind == "pairs":
         return pairs(rng, rng.randint(2, 9))
+    if kind == "needles":
+        return needles(rng)
     return note(rng, rng.randint(1, 3) if kind == "brief" else None)
 
 
-KIND_NAMES = ("tiny", "brief", "full", "pairs", "jumble")
+KIND_NAMES = ("tiny", "brief", "full", "pairs", "jumble", "needles")
 
 
 @dataclass(frozen=True)
@@ -70,17 +86,17 @@ class Level:
     """How hard the contexts are: how many notes, and how often each kind (in the order of KIND_NAMES) is drawn."""
 
     notes: tuple[int, int]
-    mixture: tuple[float, float, float, float, float]
+    mixture: tuple[float, float, float, float, float, float]
 
 
 LEVELS: Sequence[Level] = (
-    Level((1, 1), (0.7, 0.1, 0.0, 0.1, 0.1)),
-    Level((1, 1), (0.1, 0.4, 0.0, 0.25, 0.25)),
-    Level((1, 1), (0.05, 0.15, 0.4, 0.2, 0.2)),
-    Level((1, 2), (0.0, 0.1, 0.6, 0.15, 0.15)),
-    Level((1, 3), (0.0, 0.05, 0.75, 0.1, 0.1)),
-    Level((1, 5), (0.0, 0.05, 0.8, 0.1, 0.05)),
-    Level((1, 7), (0.0, 0.05, 0.85, 0.05, 0.05)),
+    Level((1, 1), (0.7, 0.1, 0.0, 0.1, 0.1, 0.0)),
+    Level((1, 1), (0.1, 0.4, 0.0, 0.25, 0.25, 0.0)),
+    Level((1, 1), (0.05, 0.1, 0.4, 0.15, 0.2, 0.1)),
+    Level((1, 2), (0.0, 0.1, 0.55, 0.1, 0.15, 0.1)),
+    Level((1, 3), (0.0, 0.05, 0.7, 0.05, 0.1, 0.1)),
+    Level((1, 5), (0.0, 0.05, 0.75, 0.05, 0.05, 0.1)),
+    Level((1, 7), (0.0, 0.05, 0.75, 0.05, 0.05, 0.1)),
 )
 
 

@@ -17,9 +17,9 @@ from model import CARD, DPIS
 from kvbind.render import Renderer
 
 SHARD = 500
-SHARES = (0.0, 0.2, 0.5, 0.15, 0.15)
-TINY = 5
-"""One shard in so many holds tiny entries alone."""
+SHARES = (0.0, 0.2, 0.5, 0.15, 0.15, 0.0)
+ALONE = {0: "tiny", 5: "tiny", 9: "needles"}
+"""By the last digit of a shard's number, what it holds alone."""
 _CODES = {glyph: code for code, glyph in enumerate(GLYPHS)}
 
 
@@ -49,7 +49,7 @@ def _fitting(kind: str, rng: Random, renderer: Renderer) -> Any:
 def shard(number: int) -> dict[str, Any]:
     """Entries by kind, drawn from the shard's number, their pages by DPI, and their glyphs."""
     rng, renderer = Random(f"pages/{number}"), Renderer(CARD)
-    kinds = ["tiny" if number % TINY == 0 else rng.choices(KIND_NAMES, SHARES)[0] for _ in range(SHARD)]
+    kinds = [ALONE.get(number % 10) or rng.choices(KIND_NAMES, SHARES)[0] for _ in range(SHARD)]
     entries = [_fitting(kind, rng, renderer) for kind in kinds]
     drawn = {
         dpi: np.stack([np.asarray(renderer.draw(entry.text, dpi).convert("L")) for entry in entries]) for dpi in DPIS

@@ -42,9 +42,10 @@ def text_context(reader: Reader, rng: Random) -> Any:
 
 def page_context(reader: Reader, store: Store, rng: Random, dpis: list[int]) -> Any:
     """Notes as pages of one resolution, or of both, or (once that is read) with some as text."""
-    # The coarse pages follow the fine ones: until these are read, most of the time goes to them.
+    # The coarse pages follow the fine ones: until these are read, most of the time goes to them, and less after.
     begun = reader.level[max(DPIS)] >= 4
-    dpi = rng.choices(dpis, [1.0 if begun or dpi == max(dpis) else 0.5 for dpi in dpis])[0]
+    share = 2.0 if begun else 0.5
+    dpi = rng.choices(dpis, [1.0 if dpi == max(DPIS) else share for dpi in dpis])[0]
     mixed = begun and rng.random() < 0.25
     level = min(reader.level[dpi] for dpi in dpis) if mixed else reader.level[dpi]
     notes = []
@@ -62,7 +63,7 @@ def gather(make_context: Any, tokens: Tokens, rows: int) -> Batch:
     while True:
         notes, questions = make_context()
         length = sum(length_of(note) for note in notes) + sum(
-            35 if task == "ask" else text_rows(answer) + 10 for task, _, answer, _ in questions
+            text_rows(question + answer) + 10 for _, question, answer, _ in questions
         )
         longest = max(longest, length)
         if contexts and longest * (len(contexts) + 1) > rows:
