@@ -8,6 +8,7 @@ import torch
 
 from kvbind.answer import Answer
 from kvbind.bank import Bank
+from kvbind.builtin import locate, page_spec
 from kvbind.chat import Chat
 from kvbind.errors import MethodError, ModelError
 from kvbind.methods import Method, parse_method
@@ -59,14 +60,18 @@ class Engine:
         template_options: dict[str, Any] | None = None,
         weigh: bool = True,
     ) -> "Engine":
-        """Load a model from a folder or hub id; without a bank (or its folder), passages stay in memory.
+        """Load a model: "pocket" (the built-in one), a folder or a hub id.
 
-        `template_options` are handed to the chat template (thinking is off and dates are fixed by default). Raises
-        ModelError, UnsupportedModelError, BankError or EmbedderError.
+        Without a bank (or its folder), passages stay in memory. `page` is how pages are drawn: by default as the
+        model's folder says in `kvbind.json`, else after Glyph's protocol. `template_options` are handed to the chat
+        template (thinking is off and dates are fixed by default). Raises ModelError, UnsupportedModelError, BankError
+        or EmbedderError.
         """
-        backbone = load_backbone(model, device=device, dtype=dtype, template_options=template_options)
+        folder = locate(model)
+        spec = page or page_spec(folder)
+        backbone = load_backbone(folder, device=device, dtype=dtype, template_options=template_options)
         opened = Bank.open(bank) if isinstance(bank, str | Path) else bank
-        return cls(backbone, opened, embedder=embedder, page=page, source=str(model), weigh=weigh)
+        return cls(backbone, opened, embedder=embedder, page=spec, source=str(model), weigh=weigh)
 
     @property
     def bank(self) -> Bank:

@@ -51,20 +51,17 @@ class Reader:
         }
 
     def write_start(self, folder: Path) -> None:
-        """Write what another machine needs to go on: weights in bfloat16 and levels, without the optimisers."""
+        """Write what another machine needs, beside the model, to go on: the namer, and the levels."""
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {f"model.{name}": value for name, value in self.model.state_dict().items()}
-        tensors |= {f"namer.{name}": value for name, value in self.namer.state_dict().items()}
-        halved = {name: value.detach().cpu().bfloat16().contiguous() for name, value in tensors.items()}
-        save_file(halved, folder / "weights.safetensors")
+        tensors = {name: value.detach().cpu().bfloat16() for name, value in self.namer.state_dict().items()}
+        save_file(tensors, folder / "namer.safetensors")
         rest = {"level": list(self.level.items()), "mean": self.mean, "step": self.step, "seconds": self.seconds}
         (folder / "state.json").write_text(json.dumps(rest, indent=2) + "\n")
 
-    def read_start(self, folder: Path) -> None:
-        """Go on from what `write_start` wrote, with new optimisers."""
-        tensors = load_file(folder / "weights.safetensors")
-        for part, module in (("model.", self.model), ("namer.", self.namer)):
-            module.load_state_dict({n.removeprefix(part): v for n, v in tensors.items() if n.startswith(part)})
+    def read_start(self, folder: Path, model: Path) -> None:
+        """Go on from a model folder and what `write_start` wrote beside it, with new optimisers."""
+        self.model.load_state_dict(type(self.model).from_pretrained(model, dtype=torch.float32).state_dict())
+        self.namer.load_state_dict(load_file(folder / "namer.safetensors"))
         rest = json.loads((folder / "state.json").read_text())
         self.level, self.mean = dict(rest["level"]), rest["mean"]
         self.step, self.begun, self.seconds = rest["step"], rest["step"], rest["seconds"]

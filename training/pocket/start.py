@@ -1,4 +1,4 @@
-"""A checkpoint as the folder `start/`, small enough to travel with the recipe: `train.py` then goes on from there.
+"""The folder `start/`: what a checkpoint holds beside the model that ships, so that `train.py` can go on from it.
 
 python training/pocket/start.py FOLDER
 """
@@ -7,17 +7,18 @@ import argparse
 import shutil
 from pathlib import Path
 
+import torch
 from train import START, arguments_of, prepare
 
 
 def main() -> None:
-    """Read FOLDER's `last.pt`, and write `start/`."""
+    """Read FOLDER's `decayed.pt`, whose model `export.py` writes, and write `start/`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where train.py keeps its checkpoints")
     folder = parser.parse_args().folder
     reader, _, _ = prepare(arguments_of([str(folder)]))
+    reader.load(torch.load(folder / "decayed.pt", map_location="cpu", weights_only=True))
     reader.write_start(START)
-    shutil.copytree(folder / "tokenizer", START / "tokenizer", dirs_exist_ok=True)
     shutil.copy(folder / "log.jsonl", START / "log.jsonl")
     print(f"wrote {START}: step {reader.step}")
 

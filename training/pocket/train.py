@@ -22,8 +22,11 @@ from reader import Reader
 from steps import advance, measure, one_step
 from transformers import AutoTokenizer
 
+from kvbind.builtin import BUILT_IN
+
 START = Path(__file__).parent / "start"
-"""What was trained so far, to be trained on."""
+"""What stands beside the model that ships, so that it can be trained on."""
+SHIPPED = BUILT_IN["pocket"]
 
 LONGEST_STEP = 60.0
 """Seconds: a step that takes longer was suspended, and what is beyond does not count as training."""
@@ -40,9 +43,8 @@ def prepare(arguments: argparse.Namespace) -> tuple[Reader, Store, Tokens]:
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "tokenizer").exists() and arguments.start.exists():
-        shutil.copytree(arguments.start / "tokenizer", folder / "tokenizer")
-        if (arguments.start / "log.jsonl").exists():
-            shutil.copy(arguments.start / "log.jsonl", folder / "log.jsonl")
+        AutoTokenizer.from_pretrained(SHIPPED).save_pretrained(folder / "tokenizer")
+        shutil.copy(arguments.start / "log.jsonl", folder / "log.jsonl")
     if not (folder / "tokenizer").exists():
         train_tokenizer(arguments.english.read_text()).save_pretrained(folder / "tokenizer")
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
@@ -52,7 +54,7 @@ def prepare(arguments: argparse.Namespace) -> tuple[Reader, Store, Tokens]:
     if (folder / "last.pt").exists():
         reader.load(torch.load(folder / "last.pt", map_location=reader.device, weights_only=True))
     elif arguments.start.exists():
-        reader.read_start(arguments.start)
+        reader.read_start(arguments.start, SHIPPED)
     return reader, store, Tokens(tokenizer)
 
 
@@ -128,7 +130,7 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     """The command's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="checkpoints, logs, tokenizer and rendered pages")
-    parser.add_argument("--start", type=Path, default=START, help="weights to begin with (a folder that is not: none)")
+    parser.add_argument("--start", type=Path, default=START, help="where the model that ships goes on from (a folder that is not: a new one)")
     parser.add_argument("--english", type=Path, help="a text of ordinary English for the tokenizer")
     parser.add_argument("--hours", type=float, default=10.0, help="time budget of this call")
     parser.add_argument("--decay", type=float, default=0.2, help="last part of the budget, over which the rate falls")

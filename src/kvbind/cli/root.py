@@ -8,6 +8,7 @@ from kvbind.cli.ask import ask
 from kvbind.cli.bank import bank
 from kvbind.cli.bench import bench
 from kvbind.cli.compile import compile_
+from kvbind.cli.demo import demo
 from kvbind.cli.diagnose import diagnose
 from kvbind.cli.methods import methods
 from kvbind.cli.options import DEBUG, debug
@@ -70,5 +71,5 @@ def main() -> None:
     """
 
 
-for command in (compile_, ask, bank, methods, render, bench, tune, profile_layers, train, diagnose):
+for command in (demo, compile_, ask, bank, methods, render, bench, tune, profile_layers, train, diagnose):
     main.add_command(command)

@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from kvbind.bank import Bank
+from kvbind.builtin import page_spec as model_page
+from kvbind.cli.terminal import note
 from kvbind.engine import Engine
 from kvbind.errors import BankError
 from kvbind.methods import Method, parse_method
@@ -17,6 +17,7 @@ from kvbind.types import Page, PageSpec
 from kvbind.writers import WRITER_FACTS
 
 DEFAULTS = "defaults"
+DEFAULT_MODEL = "pocket"
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,14 @@ def resolve(
     dtype: str | None,
     **page: Any,
 ) -> Settings:
-    """The settings of a command; a usage error if no model is known."""
-    name = model or known.get("model")
-    if not name:
-        raise click.UsageError("no model is known: give --model (the bank remembers it from the first compile on)")
+    """The settings of a command; without any model named or remembered, the built-in reader's."""
+    name = model or known.get("model") or DEFAULT_MODEL
+    if name == DEFAULT_MODEL and not model:
+        note(f"with the built-in reader {name!r}, a laboratory animal: give --model for answers in earnest")
     return Settings(
         _absolute(name),
         tuple(dict.fromkeys(map(_absolute_adapter, methods))) or (known.get("method", "template"),),
-        page_spec(known.get("page", {}), **page),
+        page_spec(known.get("page") or asdict(model_page(name) or PageSpec()), **page),
         _absolute(embedder or known.get("embedder", "lexical")),
         dtype or known.get("dtype", "auto"),
     )

@@ -96,6 +96,11 @@ def warn(line: str) -> None:
     click.echo(f"warning: {_one(line)}", err=True)
 
 
+def note(line: str) -> None:
+    """Say on stderr what is worth knowing."""
+    click.echo(_one(line), err=True)
+
+
 def warn_missing(missing: Mapping[str, str]) -> None:
     """Warn of the characters that a font lacks, by document."""
     for document, characters in list(missing.items())[:DOCUMENTS_WARNED]:
