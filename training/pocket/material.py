@@ -100,9 +100,13 @@ LEVELS: Sequence[Level] = (
 )
 
 
-def draw_kinds(level: Level, rng: Random) -> list[str]:
-    """The kinds of a context's notes; contexts of several notes are of one kind, but for notes of all lengths."""
+def draw_kinds(level: Level, rng: Random, share: float) -> list[str]:
+    """The kinds of a context's notes; all are of one kind, but for notes of all lengths.
+
+    `share`, 0 to 1, says where between the level's fewest and most their number is.
+    """
     kind = rng.choices(KIND_NAMES, level.mixture)[0]
     if kind in ("jumble", "tiny"):
         return [kind]
-    return [kind] * rng.randint(*level.notes)
+    fewest, most = level.notes
+    return [kind] * (fewest + int(share * (most - fewest + 1)))

@@ -20,7 +20,7 @@ PANELS: Sequence[tuple[str, tuple[str, ...], float | None]] = (
         ("named/120", "named/72", "words/120", "words/72"),
         1.0,
     ),
-    ("loss", ("text", "pages", "naming"), None),
+    ("loss", ("text", "pages", "pages/120", "pages/72", "naming"), None),
     ("level", ("level text", "level 120", "level 72"), None),
 )
 

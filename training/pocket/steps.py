@@ -2,7 +2,10 @@
 
 import argparse
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -34,30 +37,58 @@ JOIN = {72: 0.35, 120: 0.5}
 """Share of glyphs named at which pages of a resolution join the text."""
 
 
-def text_context(reader: Reader, rng: Random) -> Any:
+def text_context(reader: Reader, rng: Random, share: float) -> Any:
     """Fresh notes as text, with questions."""
-    notes = [Shown(make(kind, rng), TEXT) for kind in draw_kinds(LEVELS[reader.level[TEXT]], rng)]
+    notes = [Shown(make(kind, rng), TEXT) for kind in draw_kinds(LEVELS[reader.level[TEXT]], rng, share)]
     return notes, choose(notes, rng, 8, 0.5 if len(notes) == 1 else 0.2)
 
 
-def page_context(reader: Reader, store: Store, rng: Random, dpis: list[int]) -> Any:
-    """Notes as pages of one resolution, or of both, or (once that is read) with some as text."""
-    # The coarse pages follow the fine ones: until these are read, most of the time goes to them, and less after.
-    begun = reader.level[max(DPIS)] >= 4
-    share = 2.0 if begun else 0.5
-    dpi = rng.choices(dpis, [1.0 if dpi == max(DPIS) else share for dpi in dpis])[0]
-    mixed = begun and rng.random() < 0.25
-    level = min(reader.level[dpi] for dpi in dpis) if mixed else reader.level[dpi]
+def page_context(reader: Reader, store: Store, rng: Random, dpi: int, share: float) -> Any:
+    """Notes as pages of a resolution, or (once the finest is read) now and then some at another, or as text."""
+    joined = [dpi for dpi in DPIS if reader.level[dpi] >= 0]
+    mixed = begun(reader) and rng.random() < 0.25
     notes = []
-    for kind in draw_kinds(LEVELS[level], rng):
-        shown = rng.choice([*dpis, TEXT]) if mixed else dpi
+    for kind in draw_kinds(LEVELS[reader.level[dpi]], rng, share):
+        shown = rng.choice([*joined, TEXT]) if mixed else dpi
         entry, pages, found = store.draw(kind, rng)
         page, marks = (None, None) if shown == TEXT else (pages[shown], found)
         notes.append(Shown(entry, shown, page, marks))
     return notes, choose(notes, rng, 8, 0.5)
 
 
-def gather(make_context: Any, tokens: Tokens, rows: int) -> Batch:
+def begun(reader: Reader) -> bool:
+    """Whether several pages of the finest resolution are read: until then, most of the time goes to it."""
+    return reader.level[max(DPIS)] >= 4
+
+
+@dataclass(frozen=True)
+class Portion:
+    """A part of a step: contexts of about one length, up to so many rows of them, for a share of the loss."""
+
+    name: str
+    make: Callable[[], Any]
+    rows: float
+    share: float
+
+
+def portions(reader: Reader, store: Store, rng: Random, rows: int) -> list[Portion]:
+    """Text, and pages of each resolution that has joined, apart: contexts of one batch are padded to its longest."""
+    joined = [dpi for dpi in DPIS if reader.level[dpi] >= 0]
+    size = rng.random()
+    if not joined:
+        return [Portion("text", lambda: text_context(reader, rng, size), rows * 2 / 3, 1.0)]
+    learned = reader.level[TEXT] == len(LEVELS) - 1
+    part, share = (1 / 6, 0.15) if learned else (1 / 4, 0.3)
+    made = [Portion("text", lambda: text_context(reader, rng, size), rows * part, share)]
+    weights = {dpi: 1.0 if dpi == max(joined) or begun(reader) else 0.25 for dpi in joined}
+    for dpi, weight in weights.items():
+        weight /= sum(weights.values())
+        make_context = partial(page_context, reader, store, rng, dpi, rng.random())
+        made.append(Portion(f"pages/{dpi}", make_context, rows * (1 - part) * weight, (1 - share) * weight))
+    return made
+
+
+def gather(make_context: Callable[[], Any], tokens: Tokens, rows: float) -> Batch:
     """A batch of about `rows` rows, padding included."""
     contexts, longest = [], 0
     while True:
@@ -133,28 +164,21 @@ def one_step(reader: Reader, store: Store, tokens: Tokens, arguments: argparse.N
         loss = _name_pages(reader, store, rng, arguments, 1.0)
         clip(reader)
         return {"naming": loss}
-    joined = [dpi for dpi in DPIS if reader.level[dpi] >= 0]
-    learned = reader.level[TEXT] == len(LEVELS) - 1
-    text_rows = arguments.rows // (8 if learned else 4) if joined else arguments.rows * 2 // 3
     losses: dict[str, float] = {}
     right: dict[str, list[float]] = defaultdict(list)
     autocast = torch.autocast(reader.device.type, torch.bfloat16) if arguments.bf16 else nullcontext()
-    text_share = (0.15 if learned else 0.3) if joined else 1.0
-    batches = [("text", lambda: text_context(reader, rng), text_rows, text_share)]
-    if joined:
-        rows = arguments.rows - text_rows
-        batches.append(("pages", lambda: page_context(reader, store, rng, joined), rows, 1 - text_share))
-    for name, make_context, rows, share in batches:
+    for portion in portions(reader, store, rng, arguments.rows):
         with autocast:
-            loss, found, named = run(reader, gather(make_context, tokens, rows))
-        total = share * loss + (0.5 * named if named is not None else 0)
+            loss, found, named = run(reader, gather(portion.make, tokens, portion.rows))
+        total = portion.share * loss + (0.3 * named if named is not None else 0)
         total.backward()
-        losses[name] = float(loss.detach())
+        losses[portion.name] = float(loss.detach())
         if named is not None:
             losses["naming"] = float(named.detach())
         for key, values in found.items():
             right[key] += values
     badly = any(reader.mean.get(f"named/{dpi}", 0.0) < NAMED for dpi in DPIS)
+    joined = [dpi for dpi in DPIS if reader.level[dpi] >= 0]
     if len(joined) < len(DPIS) or (badly and reader.step % 3 == 0):
         losses["naming"] = _name_pages(reader, store, rng, arguments, 0.3 if joined else 1.0)
     for key, values in right.items():

@@ -130,7 +130,12 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     """The command's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="checkpoints, logs, tokenizer and rendered pages")
-    parser.add_argument("--start", type=Path, default=START, help="where the model that ships goes on from (a folder that is not: a new one)")
+    parser.add_argument(
+        "--start",
+        type=Path,
+        default=START,
+        help="where the model that ships goes on from (a folder that is not: a new one)",
+    )
     parser.add_argument("--english", type=Path, help="a text of ordinary English for the tokenizer")
     parser.add_argument("--hours", type=float, default=10.0, help="time budget of this call")
     parser.add_argument("--decay", type=float, default=0.2, help="last part of the budget, over which the rate falls")

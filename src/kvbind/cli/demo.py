@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from statistics import mean, median
 from typing import TYPE_CHECKING
 
 import click
@@ -48,7 +49,9 @@ def demo(question: str | None, show: bool, bank: Path | None) -> None:
         if rounds[-1].off_topic:
             note(f"no note is about {task.question!r}: the answers are guesses")
         _print(rounds[-1])
-    click.echo(f"the bank: {folder}")
+    if not question:
+        _print_sums(rounds)
+    click.echo(f"\nthe bank: {folder}")
     if show:
         _show(engine, rounds, folder.with_name("demo.html"))
 
@@ -72,6 +75,23 @@ def _print(each: "Round") -> None:
             speed,
             promoted,
         )
+    console().print(table)
+
+
+def _print_sums(rounds: "list[Round]") -> None:
+    from kvbind.demo import METHODS
+
+    table = plain_table("method", right=("right", "tokens", "first token", "than full"))
+    for method in METHODS:
+        answers = [each.answers[method] for each in rounds]
+        table.add_row(
+            method,
+            f"{sum(each.right(method) for each in rounds)} of {len(rounds)}",
+            f"{mean(answer.tokens['reused'] + answer.tokens['fresh'] for answer in answers):.0f}",
+            f"{median(answer.ttft for answer in answers) * 1e3:.0f} ms",
+            "" if method == "full" else f"{median(each.speedup(method) for each in rounds):.1f}× sooner",
+        )
+    click.echo(f"\nAll {len(rounds)}")
     console().print(table)
 
 

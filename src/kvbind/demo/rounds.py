@@ -8,6 +8,7 @@ from pathlib import Path
 from kvbind.answer import Answer
 from kvbind.corpus import read_documents
 from kvbind.engine import Engine
+from kvbind.scores import exact_match
 from kvbind.steps.decode import Sampling
 from kvbind.types import Document
 
@@ -37,6 +38,10 @@ class Round:
     def speedup(self, method: str) -> float:
         """How many times sooner than full prefill the first token came."""
         return self.answers["full"].ttft / self.answers[method].ttft
+
+    def right(self, method: str) -> bool:
+        """Whether the method's answer is the right one, which must be known."""
+        return self.task.answer is not None and exact_match(self.answers[method].text, [self.task.answer]) == 1
 
     @property
     def off_topic(self) -> bool:
