@@ -19,7 +19,7 @@ from kvbind.notes import make_context
 from kvbind.types import PageSpec
 
 CARD = PageSpec(336, 84, 0, 0, 0, font_size=10, line_height=16.8, crop_width=False, crop_last_page=False)
-"""A whole number of visual tokens at 72 DPI (9 × 3) and at 120 (15 × 5), so that no page is ever resampled.
+"""A whole number of visual tokens at 72 DPI (12 × 3) and at 120 (20 × 5), so that no page is ever resampled.
 
 At 120 DPI a row of visual tokens is one line, so that they stand in the order of reading.
 """

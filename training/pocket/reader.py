@@ -18,9 +18,6 @@ from torch.nn.functional import cross_entropy
 
 STD = PROCESSOR["image_std"][0]
 
-VISION_RATE = 0.2
-"""Share of the learning rate for the vision tower's matrices: glyphs are told apart the better, the quieter it is."""
-
 
 class Reader:
     """The model with its training state: optimisers, levels, running means, and the seeds used up."""
@@ -101,7 +98,7 @@ def optimizers(model: Any, namer: Namer, arguments: argparse.Namespace) -> list[
     for name, parameter in model.named_parameters():
         inside = ".layers." in name or ".blocks." in name or ".merger." in name
         if inside and parameter.ndim == 2:
-            share = VISION_RATE if ".visual." in name else 1.0
+            share = arguments.vision_rate if ".visual." in name else 1.0
             matrices.append((parameter, next((n for key, n in parts.items() if key in name), 1), share))
         else:
             rest.append(parameter)

@@ -144,6 +144,7 @@ def arguments_of(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--lr", type=float, default=1.5e-3)
+    parser.add_argument("--vision-rate", type=float, default=0.2, help="share of it for the vision tower's matrices")
     parser.add_argument("--rows", type=int, default=6000, help="rows of one step")
     parser.add_argument("--warm", type=int, default=12, help="pages of one step while the vision tower is warmed up")
     parser.add_argument("--only", choices=("vision",), help="train the vision tower alone, to name what pages hold")
