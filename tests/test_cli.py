@@ -328,15 +328,21 @@ def test_missing_font(docs: Path, tmp_path: Path) -> None:
     one_line(run("compile", docs, *options), "none.ttf", "DejaVuSans")
 
 
-def test_missing_bank_and_missing_model(tmp_path: Path, docs: Path) -> None:
+def test_missing_bank(tmp_path: Path, docs: Path) -> None:
     one_line(run("ask", "Who?", "--bank", tmp_path / "none"), "no bank", "kvbind compile")
     for command in ("ls", "stats", "verify", "prune"):
         one_line(run("bank", command, "--bank", tmp_path / "none"), "no bank")
     one_line(run("ask", "Who?", "--bank", docs), "not a bank")
-    one_line(run("compile", docs, "--bank", tmp_path / "none"), "--model", code=2)
     Bank.open(tmp_path / "new").close()
     one_line(run("ask", "Who?", "--bank", tmp_path / "new", "--model", "m"), "no documents")
     assert not (tmp_path / "none").exists()
+
+
+def test_without_a_model_the_built_in_reader_answers(tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("The Nezala scale has its plant in Domuhaven.")
+    compiled = done(run("compile", tmp_path / "note.txt", "--bank", tmp_path / "bank"))
+    assert "laboratory animal: give --model" in compiled.stderr
+    assert asked(tmp_path / "bank")["text"]
 
 
 def test_document_longer_than_the_window(models: Callable[[str], Path], tmp_path: Path) -> None:

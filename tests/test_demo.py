@@ -43,11 +43,19 @@ def test_answers_stand_beside_the_right_ones(first: str) -> None:
     for task in read_tasks():
         assert f"{task.question}  [{task.answer}]" in first
     for method in ("full", "template", "qv-pic"):
-        assert len(re.findall(rf"^{method} ", first, re.MULTILINE)) == len(read_tasks())
+        assert len(re.findall(rf"^{method} ", first, re.MULTILINE)) == len(read_tasks()) + 1  # the last sums up
+
+
+def test_the_sums_are_those_of_the_answers(first: str) -> None:
+    answers, sums = first.split("All 6")
+    for method in ("full", "template", "qv-pic"):
+        lines = [line for line in answers.splitlines() if line.startswith(f"{method} ")]
+        right = sum(f"  {task.answer}  " in line for line, task in zip(lines, read_tasks(), strict=True))
+        assert re.search(rf"^{method} +{right} of 6 ", sums, re.MULTILINE)
 
 
 def test_full_prefill_answers_rightly(first: str) -> None:
-    given = [line for line in first.splitlines() if line.startswith("full ")]
+    given = [line for line in first.splitlines() if line.startswith("full ")][:-1]
     scores = [longbench_f1(line, [task.answer or ""]) > 0 for line, task in zip(given, read_tasks(), strict=True)]
     assert sum(scores) >= len(scores) - 1
 

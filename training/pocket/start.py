@@ -8,7 +8,9 @@ import shutil
 from pathlib import Path
 
 import torch
-from train import START, arguments_of, prepare
+from reader import Reader
+from train import START, arguments_of
+from transformers import AutoTokenizer
 
 
 def main() -> None:
@@ -16,7 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="where train.py keeps its checkpoints")
     folder = parser.parse_args().folder
-    reader, _, _ = prepare(arguments_of([str(folder)]))
+    reader = Reader(AutoTokenizer.from_pretrained(folder / "tokenizer"), arguments_of([str(folder)]))
     reader.load(torch.load(folder / "decayed.pt", map_location="cpu", weights_only=True))
     reader.write_start(START)
     shutil.copy(folder / "log.jsonl", START / "log.jsonl")
