@@ -45,15 +45,19 @@ def text_context(reader: Reader, rng: Random, share: float) -> Any:
 
 def page_context(reader: Reader, store: Store, rng: Random, dpi: int, share: float) -> Any:
     """Notes as pages of a resolution, or (once the finest is read) now and then some at another, or as text."""
-    joined = [dpi for dpi in DPIS if reader.level[dpi] >= 0]
     mixed = begun(reader) and rng.random() < 0.25
     notes = []
     for kind in draw_kinds(LEVELS[reader.level[dpi]], rng, share):
-        shown = rng.choice([*joined, TEXT]) if mixed else dpi
+        shown = rng.choice([*joined(reader), TEXT]) if mixed else dpi
         entry, pages, found = store.draw(kind, rng)
         page, marks = (None, None) if shown == TEXT else (pages[shown], found)
         notes.append(Shown(entry, shown, page, marks))
     return notes, choose(notes, rng, 8, 0.5)
+
+
+def joined(reader: Reader) -> list[int]:
+    """The resolutions whose pages have joined the text."""
+    return [dpi for dpi in DPIS if reader.level[dpi] >= 0]
 
 
 def begun(reader: Reader) -> bool:
@@ -73,14 +77,13 @@ class Portion:
 
 def portions(reader: Reader, store: Store, rng: Random, rows: int) -> list[Portion]:
     """Text, and pages of each resolution that has joined, apart: contexts of one batch are padded to its longest."""
-    joined = [dpi for dpi in DPIS if reader.level[dpi] >= 0]
-    size = rng.random()
-    if not joined:
+    shown, size = joined(reader), rng.random()
+    if not shown:
         return [Portion("text", lambda: text_context(reader, rng, size), rows * 2 / 3, 1.0)]
     learned = reader.level[TEXT] == len(LEVELS) - 1
     part, share = (1 / 6, 0.15) if learned else (1 / 4, 0.3)
     made = [Portion("text", lambda: text_context(reader, rng, size), rows * part, share)]
-    weights = {dpi: 1.0 if dpi == max(joined) or begun(reader) else 0.25 for dpi in joined}
+    weights = {dpi: 1.0 if dpi == max(shown) or begun(reader) else 0.25 for dpi in shown}
     for dpi, weight in weights.items():
         weight /= sum(weights.values())
         make_context = partial(page_context, reader, store, rng, dpi, rng.random())
@@ -178,9 +181,8 @@ def one_step(reader: Reader, store: Store, tokens: Tokens, arguments: argparse.N
         for key, values in found.items():
             right[key] += values
     badly = any(reader.mean.get(f"named/{dpi}", 0.0) < NAMED for dpi in DPIS)
-    joined = [dpi for dpi in DPIS if reader.level[dpi] >= 0]
-    if len(joined) < len(DPIS) or (badly and reader.step % 3 == 0):
-        losses["naming"] = _name_pages(reader, store, rng, arguments, 0.3 if joined else 1.0)
+    if len(joined(reader)) < len(DPIS) or (badly and reader.step % 3 == 0):
+        losses["naming"] = _name_pages(reader, store, rng, arguments, 0.3 if joined(reader) else 1.0)
     for key, values in right.items():
         reader.note(key, sum(values) / len(values))
     clip(reader)
