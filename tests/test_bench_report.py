@@ -15,19 +15,21 @@ import pytest
 
 from kvbind.bench.cold import IN_MEMORY
 from kvbind.bench.figures import families, figures, tables_of
-from kvbind.bench.groups import Group, gather
+from kvbind.bench.groups import Group, comparable, gather
 from kvbind.bench.panels import Figure
 from kvbind.bench.records import CONFIG, COSTS, RECORDS, Record
 from kvbind.bench.report import write_report
 from kvbind.bench.statistics import FEWEST, Interval, bootstrap, micro_f1
 from kvbind.bench.tables import Row, rows
 from kvbind.errors import BenchError
+from kvbind.methods import given
 from kvbind.scores import micro_f1 as scalar_micro_f1
 
 SVG = "http://www.w3.org/2000/svg"
 FULL = {"name": "full", "write": None}
 TEMPLATE = {"name": "template", "write": "template"}
 BARE = {"name": "prefix-free", "write": "bare"}
+EPIC = {"name": "epic", "write": "bare", "repairs": True}
 TEXT: Mapping[str, Record] = {"full": FULL | {"shown": ["text"]}, "template": TEMPLATE | {"shown": ["text"]}}
 PAGES: Mapping[str, Record] = {
     "full:dpi=72": FULL | {"shown": ["page@72"]},
@@ -58,7 +60,11 @@ def write_run(
         "versions": {"kvbind": "0", "torch": "0", "transformers": "0"},
         "embedder": "lexical",
         "bank": "folder",
-        "methods": [{"spelling": s, "pages": "page" in m["shown"][0], **m} for s, m in methods.items()],
+        "page": {"dpi": 72, "width": 595},
+        "methods": [
+            {"spelling": s, "pages": "page" in m["shown"][0], "given": given(s)[1], "repairs": False, **m}
+            for s, m in methods.items()
+        ],
         "tasks": [
             {"name": name, "examples": len([1 for t, _ in examples if t == name]), **task}
             for name in dict.fromkeys(record["task"] for record in records)
@@ -81,6 +87,8 @@ def record(task: str, example: str, method: str, f1: float = 0.5, **more: Any) -
         "method": method,
         "documents": ["d0", "d1"],
         "gold": [],
+        "facts": {},
+        "finish": "stop",
         "f1": f1,
         "exact": 0.0,
         "micro": [1, 1, 1],
@@ -157,7 +165,26 @@ def test_few_examples_distinguish_nothing(examples: int, expected: bool) -> None
     assert not interval.excludes(1)
 
 
+@pytest.mark.parametrize(("tasks", "examples"), [(6, 2), (6, 6), (1, 8)])
+def test_equal_methods_seldom_differ_over_few_examples(tmp_path: Path, tasks: int, examples: int) -> None:
+    """95 % intervals are wrong one time in twenty; those of few examples, drawn as usual, far more often."""
+    rng, wrong, runs = np.random.default_rng(7), 0, 200
+    for _ in range(runs):
+        interval = bootstrap([rng.choice([-100.0, 0.0, 100.0], size=(examples, 1)) for _ in range(tasks)])
+        assert interval is not None
+        wrong += interval.excludes(0)
+    assert wrong / runs < 0.1
+
+
 # Numbers
+
+
+def test_three_losses_of_six_may_be_chance(tmp_path: Path) -> None:
+    records = [record("t", str(n), m, float(m == "full" or n > 2)) for n in range(6) for m in ("full", "template")]
+    found = row(group_of(write_run(tmp_path / "run", TEXT, records)), "template")
+    assert found.full is not None
+    assert (found.full.interval.value, found.full.differing) == (-50, 3)
+    assert not found.full.distinguishable
 
 
 def test_differences_are_paired(tmp_path: Path) -> None:
@@ -292,6 +319,27 @@ def test_failures_are_counted_and_left_out(tmp_path: Path) -> None:
     markdown = (tmp_path / "report" / "report.md").read_text()
     assert "- failed: template on 1 examples of t (1 × Long), the first: Long: 9" in markdown
     assert "| template | 5 (1 failed) |" in markdown
+    assert "| full | 5 |" in markdown
+    assert "- t: 1 of 6 examples are in no number, since not all methods answered" in markdown
+
+
+def test_a_method_that_mostly_fails_takes_no_examples_from_the_others(tmp_path: Path) -> None:
+    records = both()
+    for number in (1, 3, 5, 7):
+        records[number] = {
+            **{key: records[number][key] for key in ("task", "example", "method", "documents", "gold")},
+            "error": "Long: 9",
+        }
+    found = comparable(group_of(write_run(tmp_path / "run", TEXT, records)))
+    assert (row(found, "full").examples, row(found, "template").examples) == (6, 0)
+
+
+def test_cut_contexts_and_answers_are_said(tmp_path: Path) -> None:
+    records = [{**one, "facts": {"truncated": one["example"] == "0"}, "finish": "length"} for one in both()]
+    write_all([write_run(tmp_path / "run", TEXT, records)], tmp_path / "report")
+    markdown = (tmp_path / "report" / "report.md").read_text()
+    assert "- t: the middle of 1 of 6 contexts was cut out" in markdown
+    assert "- t: answers that ended at the limit of tokens: 6 of full, 6 of template" in markdown
 
 
 # Grouping
@@ -374,9 +422,16 @@ def test_figures_hold_the_tables_numbers(page_run: Path) -> None:
 def test_quality_by_place_counts_every_document_that_holds_the_answer(tmp_path: Path) -> None:
     many = [f"d{n}" for n in range(20)]
     records = [record("t", "a", "full", 1.0, documents=many, gold=[0, 19])]
-    records += [record("t", "b", "full", 0.0, documents=many[:10], gold=[1])]
+    records += [record("t", "b", "full", 0.0, documents=many[:10], gold=[0, 1])]
+    records += [record("t", "c", "full", 0.5, documents=many[:3], gold=[2])]
     found = points(drawn(write_run(tmp_path / "run", {"full": TEXT["full"]}, records))["positions"])
-    assert found["full"] == [(10, 50), (90, 100)]
+    assert found["full"] == [(10, 50), (90, 75)]
+
+
+def test_places_of_several_tasks_are_shown_apart(tmp_path: Path) -> None:
+    records = [record(task, "a", "full", f1, gold=[0]) for task, f1 in (("one", 1.0), ("two", 0.5))]
+    panels = drawn(write_run(tmp_path / "run", {"full": TEXT["full"]}, records))["positions"].panels
+    assert [(panel.title, panel.series[0].points[0].y.value) for panel in panels] == [("one", 100), ("two", 50)]
 
 
 def test_figures_without_data_say_so(tmp_path: Path) -> None:
@@ -406,6 +461,22 @@ def test_resolutions_are_joined_and_representations_are_not(tmp_path: Path) -> N
     assert found["template, pages"] == ["template:dpi=72", "template:dpi=120"]
     assert found["full"] == ["full"]
     assert sum(map(len, found.values())) == len(methods)
+
+
+def test_settings_are_not_joined_and_repair_is_not_ablated(tmp_path: Path) -> None:
+    epics = {f"epic:k={k},dpi={dpi}": EPIC | {"shown": [f"page@{dpi}"]} for k in (2, 4) for dpi in (72, 120)}
+    methods = {**epics, **PAGES}
+    folder = write_run(tmp_path / "run", methods, [record("t", "a", method) for method in methods])
+    found = families(group_of(folder))
+    assert found["epic:k=2, pages"] == ["epic:k=2,dpi=72", "epic:k=2,dpi=120"]
+    assert found["epic:k=4, pages"] == ["epic:k=4,dpi=72", "epic:k=4,dpi=120"]
+    colours = [series.colour for series in drawn(folder)["ablation"].panels[0].series]
+    assert colours[0] == list(methods).index("prefix-free:dpi=72")
+
+
+def test_rounding_does_not_stop_a_figure(tmp_path: Path) -> None:
+    records = [record("t", str(n), m, 2 / 3) for n in range(11) for m in TEXT]
+    assert len(write_all([write_run(tmp_path / "run", TEXT, records)], tmp_path / "report")) == 3
 
 
 def test_the_page_is_well_formed_and_loads_nothing(page_run: Path, tmp_path: Path) -> None:

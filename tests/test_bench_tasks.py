@@ -19,6 +19,7 @@ from kvbind.bench.needles import Needle, ask, draw, plant
 from kvbind.bench.tasks import TaskOptions, load_task, task_names
 from kvbind.errors import BenchError
 from kvbind.notes.words import side
+from kvbind.scores import micro_counts
 
 DATA = Path(os.environ.get("KVBIND_DATA", Path(__file__).parents[2] / "shared" / "data"))
 NO_DATA = "the evaluation data is not here: set KVBIND_DATA to its folder"
@@ -612,8 +613,24 @@ def test_needles_hold_every_value_once(variant: str) -> None:
         holding = {place for place, chunk in enumerate(texts(example)) for value in values if value in chunk}
         assert tuple(sorted(holding)) == example.gold
         assert example.query in example.text.after
-    assert task.micro == "niah"
+    assert task.micro == ("whole" if "word" in variant else "niah")
     assert len({example.gold for example in task.examples}) > 1
+
+
+def test_right_words_score_fully() -> None:
+    task = load("needles:haystack=notes,tokens=300,chunk=300,value=word", n=60)
+    assert any("and" in example.answers[0] or "in" in example.answers[0] for example in task.examples)
+    for example in task.examples:
+        assert micro_counts(example.answers[0], example.answers[0], task.micro)[1:] == (0, 0)
+
+
+@pytest.mark.parametrize("haystack", ["notes", "needles"])
+def test_a_made_haystack_is_another_for_training(haystack: str) -> None:
+    """Documents that a writer is trained on are not those that it is judged on."""
+    spelling = f"needles:haystack={haystack},tokens=400,chunk=100"
+    seen = [{text for e in load(s, n=8).examples for text in texts(e)} for s in (spelling, f"{spelling},split=train")]
+    assert not seen[0] & seen[1]
+    assert "split=test: choose" in failure(lambda: load(f"{spelling},split=test"))
 
 
 @pytest.mark.parametrize("depth", [0, 50, 100])

@@ -160,6 +160,29 @@ def test_a_method_is_judged_by_its_interval(tmp_path: Path, f1: list[float], exp
     assert verdict(found(tmp_path / "run", f1)) == expected
 
 
+def test_many_methods_tried_need_clearer_evidence(tmp_path: Path) -> None:
+    """A mean of -4 points: the 95 % interval reaches to about -9, that for one of ten beyond -10."""
+    noisy = [0.8] * 26 + [0.5] * 4
+    assert verdict(found(tmp_path / "alone", noisy)) == "within"
+    many = {f"dummy:k={k}": METHODS["template"] for k in range(1, 10)}
+    f1 = {"full": [0.8] * ENOUGH, "template": noisy, **dict.fromkeys(many, [0.8] * ENOUGH)}
+    methods = {"full": METHODS["full"], "template": METHODS["template"], **many}
+    records = [record("questions", f"line-{n}", m, value) for m, values in f1.items() for n, value in enumerate(values)]
+    records.sort(key=lambda one: one["example"])
+    group = joined([read_run(write_run(tmp_path / "many", methods, records))])
+    assert verdict(recommend(group, "questions", MARGIN)) == "not told"
+
+
+def test_a_method_that_was_dropped_is_not_recommended(tmp_path: Path) -> None:
+    """Not even where the full prefill that it was dropped for is dropped too."""
+    few = [record("questions", f"line-{n}", m, 0.8) for n in range(10) for m in ("full", "template")]
+    later = [record("questions", f"line-{n}", "full", 0.8) for n in range(10, ENOUGH)]
+    first = write_run(tmp_path / "1", {m: METHODS[m] for m in ("full", "template")}, few)
+    second = write_run(tmp_path / "2", {"full": METHODS["full"]}, later)
+    best = recommend(joined([read_run(first), read_run(second)]), "questions", MARGIN)
+    assert (verdict(best), best.method) == ("worse", "full")
+
+
 def test_the_fastest_within_the_margin_is_recommended(tmp_path: Path) -> None:
     f1 = {"full": [0.8] * ENOUGH, "template": [0.8] * ENOUGH, "qv-pic": [0.78] * ENOUGH}
     group = recorded(tmp_path / "a", f1, {"full": 1.0, "template": 0.5, "qv-pic": 0.25})

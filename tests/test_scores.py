@@ -2,7 +2,15 @@
 
 import pytest
 
-from kvbind.scores import EXTRACT, exact_match, longbench_f1, micro_counts, micro_f1
+from kvbind.scores import (
+    EXTRACT,
+    exact_match,
+    first_line,
+    longbench_f1,
+    micro_counts,
+    micro_f1,
+    without_thoughts,
+)
 
 F1 = [
     # prediction, answers, F1
@@ -55,10 +63,25 @@ def test_longbench_f1(prediction: str, answers: list[str], expected: float) -> N
     assert longbench_f1(prediction, reversed(answers)) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Paris", "Paris"),
+        ("<think>London? No.</think>Paris", "Paris"),
+        ("London? No.</think> Paris<|user|>", "Paris"),
+        ("<think>one</think>London<think>two</think>Paris", "Paris"),
+        ("<think>London? Or", ""),
+        ("a < b and b > c, |x|", "a < b and b > c, |x|"),
+    ],
+)
+def test_thoughts_and_tags_are_not_the_answer(text: str, said: str) -> None:
+    assert without_thoughts(text) == said
+
+
 @pytest.mark.parametrize(("prediction", "answers", "expected"), FIRST_LINE)
 def test_only_the_first_line_counts(prediction: str, answers: list[str], expected: float) -> None:
-    assert longbench_f1(prediction, answers, first_line=True) == pytest.approx(expected)
-    assert exact_match(prediction, answers, first_line=True) == float(expected == 1)
+    assert longbench_f1(first_line(prediction), answers) == pytest.approx(expected)
+    assert exact_match(first_line(prediction), answers) == float(expected == 1)
 
 
 def test_without_the_rule_every_line_counts() -> None:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only: other marks stay, as in LongBench
+_THOUGHTS = re.compile(r"<think>.*", re.DOTALL)
+_TAGS = re.compile(r"<\|[^<>|]*\|>")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 _BIOGRAPHY = (
@@ -16,23 +18,30 @@ _NEEDLE = ("is:", "are:", "is", "are", "in")
 _EDGES = " :.,"
 
 
+def first_line(text: str) -> str:
+    """The first line that is not empty: all that LongBench scores of TriviaQA's predictions."""
+    return text.lstrip("\n").split("\n")[0]
+
+
+def without_thoughts(text: str) -> str:
+    """What a model that thinks aloud says in the end: no `<think>…</think>`, nothing of one that is open, no tags."""
+    return _TAGS.sub("", _THOUGHTS.sub("", text.rpartition("</think>")[2])).strip(" ")
+
+
 def longbench_tokens(text: str) -> list[str]:
     """LongBench's tokens: lower case, ASCII punctuation deleted, then articles, then split at blanks."""
     return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
-def longbench_f1(prediction: str, answers: Iterable[str], first_line: bool = False) -> float:
-    """LongBench's F1 of tokens, 0 to 1, with the answer that fits best; 0 without a common token.
-
-    `first_line`: only the prediction's first line that is not empty counts (TriviaQA).
-    """
-    said = Counter(longbench_tokens(_first_line(prediction) if first_line else prediction))
+def longbench_f1(prediction: str, answers: Iterable[str]) -> float:
+    """LongBench's F1 of tokens, 0 to 1, with the answer that fits best; 0 without a common token."""
+    said = Counter(longbench_tokens(prediction))
     return max((_f1(*_overlap(said, Counter(longbench_tokens(answer)))) for answer in answers), default=0.0)
 
 
-def exact_match(prediction: str, answers: Iterable[str], first_line: bool = False) -> float:
+def exact_match(prediction: str, answers: Iterable[str]) -> float:
     """1 where LongBench's tokens are those of an answer, in order, else 0; no tokens match nothing, as in the F1."""
-    said = longbench_tokens(_first_line(prediction) if first_line else prediction)
+    said = longbench_tokens(prediction)
     return float(bool(said) and any(said == longbench_tokens(answer) for answer in answers))
 
 
@@ -58,10 +67,6 @@ def micro_f1(counts: Iterable[tuple[int, int, int]]) -> float:
 
 def _trimmed(text: str) -> str:
     return text.lower().strip().rstrip(".")
-
-
-def _first_line(text: str) -> str:
-    return text.lstrip("\n").split("\n")[0]
 
 
 def _overlap(said: Counter[str], wanted: Counter[str]) -> tuple[int, int, int]:

@@ -18,8 +18,8 @@ def prepare(engine: Engine, journal: Journal, documents: Iterable[Document], met
     """Have all that a method may take of the documents in the bank; returns the keys of their passages."""
     keys: dict[str, None] = {}
     for document in documents:
+        _ready(engine.library, document, method)
         if method.write is None:
-            engine.library.check(document, method.representations)  # breaks pages, which is not to be timed
             engine.add(document)
             continue
         for shown in method.representations:
@@ -27,6 +27,14 @@ def prepare(engine: Engine, journal: Journal, documents: Iterable[Document], met
             _complete(engine, journal, document, method, shown, len(passages))
             keys.update(passages)
     return tuple(keys)
+
+
+def _ready(library: Library, document: Document, method: Method) -> None:
+    """Break pages, and embed what a compile would: methods share that, and the first of them is not to pay for all."""
+    library.check(document, method.representations)
+    if method.write is not None:
+        chunks = [chunk.text for shown in method.representations for chunk in library.chunks(document, shown)]
+        library.vectors([document.text, *chunks])
 
 
 def companions(library: Library, method: Method, shown: Representation) -> dict[str, Method]:
@@ -60,8 +68,8 @@ def _compile(
 ) -> dict[str, None]:
     """Compile a document's passages in one representation, and note their cost: methods that write alike share it.
 
-    The cost is timed from the text to the stored record, one document at a time. It is null where the bank had some
-    of it before: then it was not measured.
+    The cost is timed from the text, its pages broken, to the stored record, one document at a time. It is null where
+    the bank had some of it before: then it was not measured.
     """
     assert method.write is not None
     library, bank = engine.library, engine.bank

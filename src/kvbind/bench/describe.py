@@ -17,9 +17,9 @@ from kvbind.bench.example import Example, Task
 from kvbind.bench.measure import Trial
 from kvbind.bench.records import Record
 from kvbind.engine import Engine
-from kvbind.methods import Method
+from kvbind.methods import Method, given
 from kvbind.models.identity import json_digest
-from kvbind.scores import exact_match, longbench_f1, micro_counts
+from kvbind.scores import EXTRACT, exact_match, first_line, longbench_f1, micro_counts, without_thoughts
 from kvbind.steps.clock import TTFT_STEPS
 from kvbind.steps.plan import label
 
@@ -49,6 +49,8 @@ def _method(engine: Engine, spelling: str, method: Method) -> Record:
     facts = {
         "spelling": spelling,
         "name": method.name,
+        "given": given(spelling)[1],
+        "repairs": method.selector is not None,
         "write": method.write.label if method.write else None,
         "shown": [label(representation) for representation in method.representations],
         "pages": method.shows_pages,
@@ -104,14 +106,17 @@ def describe(engine: Engine, task: Task, example: Example, trial: Trial) -> Reco
 
 def _quality(task: Task, example: Example, answer: Answer) -> Record:
     gold = example.answers[0] if example.answers else ""  # corpus micro-F1 knows one right answer
+    said = without_thoughts(answer.text)
+    line = first_line(said) if task.first_line else said
+    final = EXTRACT["answer"](line) if task.micro == "answer" else line
     return {
         "ids": list(answer.ids),
         "prediction": answer.text,
         "finish": answer.finish,
         "answers": list(example.answers),
-        "f1": longbench_f1(answer.text, example.answers, task.first_line),
-        "exact": exact_match(answer.text, example.answers, task.first_line),
-        "micro": list(micro_counts(answer.text, gold, task.micro)),
+        "f1": longbench_f1(final, example.answers),
+        "exact": exact_match(final, example.answers),
+        "micro": list(micro_counts(line, gold, task.micro)),
     }
 
 

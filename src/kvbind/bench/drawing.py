@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from typing import Any
 
-from kvbind.bench.panels import Figure, Panel, Series
+from kvbind.bench.panels import Figure, Panel, Point, Series
 from kvbind.errors import BenchError
 
 # Okabe and Ito's colours, told apart by colour-blind readers too; yellow is left out, it is lost on white.
@@ -78,7 +78,7 @@ def _draw_bars(axes: Any, panel: Panel) -> None:
     for series in panel.series:
         (point,) = series.points
         colour = COLOURS[series.colour % len(COLOURS)]
-        error = [[point.y.value - point.y.low], [point.y.high - point.y.value]] if point.y.low < point.y.high else None
+        error = _error([point]) if point.y.low < point.y.high else None
         axes.barh(point.x, point.y.value, xerr=error, color=colour, ecolor="#444444", capsize=2)
     places = [series.points[0].x for series in panel.series]
     axes.set_yticks(places, [series.name for series in panel.series])
@@ -89,10 +89,17 @@ def _draw_bars(axes: Any, panel: Panel) -> None:
 def _draw_points(axes: Any, panel: Panel) -> None:
     for series in panel.series:
         x, y = [point.x for point in series.points], [point.y.value for point in series.points]
-        error = [[p.y.value - p.y.low for p in series.points], [p.y.high - p.y.value for p in series.points]]
-        axes.errorbar(x, y, yerr=error, label=series.name, capsize=2, markersize=5, linewidth=1, **_look(series))
+        axes.errorbar(
+            x, y, yerr=_error(series.points), label=series.name, capsize=2, markersize=5, linewidth=1, **_look(series)
+        )
         for point in series.points:
             axes.annotate(point.note, (point.x, point.y.value), xytext=(4, 4), textcoords="offset points", fontsize=7)
+
+
+def _error(points: Sequence[Point]) -> list[list[float]]:
+    """How far intervals reach down and up; not below nothing, as rounding would have it."""
+    down = [max(0.0, point.y.value - point.y.low) for point in points]
+    return [down, [max(0.0, point.y.high - point.y.value) for point in points]]
 
 
 def _look(series: Series) -> dict[str, Any]:

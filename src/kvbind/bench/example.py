@@ -39,10 +39,10 @@ class Example:
 class Task:
     """Examples that are asked and scored by the same rules.
 
-    `max_tokens` of an answer; `chat`: whether the model's chat template goes around the prompt; `first_line`: whether
-    only a prediction's first line counts (LongBench's few-shot tasks); `micro`: the name of the post-processing before
-    corpus micro-F1 (a key of `kvbind.scores.EXTRACT`). `chunking` says in words how documents were cut, and
-    `source` where the examples come from.
+    `max_tokens` of an answer; `chat`: whether the model's chat template goes around a text prompt (around one with page
+    images it always does); `first_line`: whether only a prediction's first line counts (LongBench's few-shot tasks);
+    `micro`: the name of the post-processing before corpus micro-F1 (a key of `kvbind.scores.EXTRACT`). `chunking` says
+    in words how documents were cut, and `source` where the examples come from.
     """
 
     name: str

@@ -62,9 +62,9 @@ def families(group: Group) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for method, facts in group.methods.items():
         joined = facts["pages"] and len(facts["shown"]) == 1
-        write = facts["write"] or facts["name"]
-        extra = "" if write in (facts["name"], "bare") else f" ({write})"
-        found.setdefault(f"{facts['name']}{extra}, pages" if joined else method, []).append(method)
+        settings = ",".join(f"{name}={value}" for name, value in facts["given"].items() if name != "dpi")
+        name = f"{facts['name']}:{settings}" if settings else facts["name"]
+        found.setdefault(f"{name}, pages" if joined else method, []).append(method)
     return {
         members[0] if len(members) == 1 else name: sorted(members, key=lambda method: _dpi(group, method))
         for name, members in found.items()
@@ -105,9 +105,10 @@ def _ablation(group: Group, f1: Mapping[str, Interval | None], title: str) -> Fi
 
 
 def _method_of(group: Group, write: str, shown: Sequence[str]) -> str | None:
-    """The first method that writes and shows so."""
-    same = (name for name, facts in group.methods.items() if (facts["write"], facts["shown"]) == (write, list(shown)))
-    return next(same, None)
+    """The first method that writes and shows so, and repairs nothing."""
+    wanted = (write, list(shown), False)
+    found = ((method, (facts["write"], facts["shown"], facts["repairs"])) for method, facts in group.methods.items())
+    return next((method for method, facts in found if facts == wanted), None)
 
 
 def _bytes(group: Group, table: Sequence[Row], title: str) -> Figure:
@@ -122,7 +123,7 @@ def _bytes(group: Group, table: Sequence[Row], title: str) -> Figure:
 
 def _break_even(group: Group, table: Sequence[Row], title: str) -> Figure:
     known = {row.method: row.reuses for row in table if row.reuses is not None}
-    bars = {method: Interval(value, value, value, 1) for method, value in known.items() if math.isfinite(value)}
+    bars = {method: Interval(value, value, value, 1, 1) for method, value in known.items() if math.isfinite(value)}
     never = ", ".join(method for method in known if method not in bars)
     heading = "Break-even: reuses that pay for compiling" + (f" (never: {never})" if never else "")
     missing = "" if bars else "it takes full prefill of the same representation, measured compiles, and a faster hit"

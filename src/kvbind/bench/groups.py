@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kvbind.bench.records import CostName, Record, Run, cost_name, read_run
@@ -107,6 +107,22 @@ def joined(runs: Sequence[Run]) -> Group:
         errors=_by_place(record for record in records if "error" in record),
         costs={cost_name(cost): cost for cost in sorted(costs, key=lambda cost: cost["seconds"] is not None)},
     )
+
+
+def comparable(group: Group) -> Group:
+    """The group over the examples that all methods answered, so that none is measured on easier ones.
+
+    A method that failed on more than half of a task's examples has no numbers there, and takes none from the others.
+    """
+    records = {}
+    for task in group.tasks:
+        measured = {method: group.answered(task, method) for method in group.methods}
+        failed = {method: group.errors.get((task, method), {}) for method in group.methods}
+        kept = {method: found for method, found in measured.items() if len(found) >= len(failed[method])}
+        common = set.intersection(*(set(found) for found in kept.values())) if kept else set()
+        for method, found in kept.items():
+            records[task, method] = {example: record for example, record in found.items() if example in common}
+    return replace(group, records=records)
 
 
 def _by_place(records: Iterable[Record]) -> dict[tuple[str, str], dict[str, Record]]:

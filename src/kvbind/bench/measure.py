@@ -1,7 +1,7 @@
 """One example, asked by every method: side by side, cold once and warm several times."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,13 +22,17 @@ from kvbind.types import Doc
 
 @dataclass(frozen=True)
 class Bench:
-    """What all examples of a run share: methods by their spelling, how many warm requests are timed, and a seed."""
+    """What all examples of a run share: methods by their spelling, how many warm requests are timed, and a seed.
+
+    `ready` are the tasks and methods that have asked unmeasured in this process.
+    """
 
     engine: Engine
     journal: Journal
     methods: Mapping[str, Method]
     repeats: int
     seed: int
+    ready: set[tuple[str, str]] = field(default_factory=set)
 
 
 @dataclass
@@ -52,27 +56,46 @@ class Trial:
     place: str = ""
     error: str = ""
 
+    @property
+    def was_cold(self) -> bool:
+        """Whether the first request read its records from the disk."""
+        return self.cold is not None and self.cold.reached
 
-def measure(bench: Bench, task: Task, example: Example, *, first: bool) -> list[Trial]:
+
+def measure(bench: Bench, task: Task, example: Example) -> list[Trial]:
     """Compile what is missing, then ask in rounds: every method once, in an order drawn for the example.
 
-    Drift of the machine so hits all methods alike. With `first` each method asks once unmeasured: the head is computed
-    then, and the model's kernels are ready.
+    Drift of the machine so hits all methods alike. Where any of them was cold in the first round, that round counts as
+    warm for none. Over a task's first example each method asks once unmeasured: the head is computed then, and the
+    model's kernels are ready.
     """
     trials = [Trial(spelling, method) for spelling, method in bench.methods.items()]
     for trial in trials:
         with _noting(trial):
             trial.keys = prepare(bench.engine, bench.journal, example.documents, trial.method)
             trial.companions = companion_keys(bench.engine.bank, example.documents, trial.method)
-            if first:
+            if (task.name, trial.spelling) not in bench.ready:
                 _ask(bench, task, example, trial, 0)
+                bench.ready.add((task.name, trial.spelling))
     order = list(trials)
     random.Random(f"{bench.seed}/{task.name}/{example.id}").shuffle(order)
-    for _ in range(bench.repeats + 1):
-        for trial in order:
-            with _noting(trial):
-                _request(bench, task, example, trial)
+    _round(bench, task, example, order)
+    apart = any(trial.was_cold for trial in trials)
+    for trial in order:
+        trial.warm = [] if apart or trial.answer is None else [trial.answer]
+    for _ in range(bench.repeats - (not apart)):
+        _round(bench, task, example, order)
     return trials
+
+
+def _round(bench: Bench, task: Task, example: Example, order: Iterable[Trial]) -> None:
+    """One request of each method that has not failed."""
+    for trial in order:
+        with _noting(trial):
+            if not trial.error and trial.answer is None:
+                _first(bench, task, example, trial)
+            elif not trial.error:
+                _warm(bench, task, example, trial)
 
 
 @contextmanager
@@ -86,28 +109,28 @@ def _noting(trial: Trial) -> Iterator[None]:
         trial.error = f"{type(error).__name__}: {error}"
 
 
-def _request(bench: Bench, task: Task, example: Example, trial: Trial) -> None:
-    """The next request that is due: the first is whole, and cold where it can be; later ones end at the first token."""
-    if trial.error or len(trial.warm) >= bench.repeats:
-        return
-    bank, first = bench.engine.bank, trial.answer is None
-    if first and trial.keys:
-        trial.cold = chill(bank, (*trial.keys, *trial.companions))
-    cold = first and trial.cold is not None and trial.cold.reached
-    if trial.keys and not cold:
-        trial.place = heat(bank, (*trial.companions, *(trial.used or trial.keys)))
-    answer = _ask(bench, task, example, trial, task.max_tokens if first else 0)
-    if first:
-        trial.answer = answer
-    if not cold:
-        trial.warm.append(answer)
+def _first(bench: Bench, task: Task, example: Example, trial: Trial) -> None:
+    """The whole answer, from the disk alone where that can be had."""
+    if trial.keys:
+        trial.cold = chill(bench.engine.bank, (*trial.keys, *trial.companions))
+        if not trial.was_cold:
+            trial.place = heat(bench.engine.bank, (*trial.companions, *trial.keys))
+    trial.answer = _ask(bench, task, example, trial, task.max_tokens)
+
+
+def _warm(bench: Bench, task: Task, example: Example, trial: Trial) -> None:
+    """A request up to its first token, its records in memory."""
+    if trial.keys:
+        trial.place = heat(bench.engine.bank, (*trial.companions, *(trial.used or trial.keys)))
+    trial.warm.append(_ask(bench, task, example, trial, 0))
 
 
 def _ask(bench: Bench, task: Task, example: Example, trial: Trial, max_tokens: int) -> Answer:
     prompt = example.pages if trial.method.shows_pages else example.text
     shown = [Doc(document.id) for document in example.documents]
     parts: list[str | Doc] = [prompt.before, *shown, prompt.after]
-    chat = bench.engine.chat(method=trial.method, raw=not task.chat)
+    # Page images are always part of a message, as in Glyph; leaving out the template is LongBench's rule for text.
+    chat = bench.engine.chat(method=trial.method, raw=not task.chat and not trial.method.shows_pages)
     answer = chat.ask(
         [Message("user", [part for part in parts if part])],
         query=example.query,

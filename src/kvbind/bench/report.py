@@ -49,7 +49,7 @@ def _table(table: Table) -> str:
 def as_csv(sections: Sequence[Section]) -> str:
     """Every number of the tables: a line for each model, task and method."""
     lines = [
-        {"model": one.title, "device": one.device, "task": task, **values(row)}
+        {"model": one.title, "conditions": one.conditions, "task": task, **values(row)}
         for one in sections
         for task, rows in one.numbers.items()
         for row in rows

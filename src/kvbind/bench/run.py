@@ -69,14 +69,12 @@ def run(
     tell = progress or (lambda _: None)
     done = journal.done
     todo = [(task, example) for task, example in pairs if (task.name, example.id) not in done]
-    ready = ""
     if todo:
         _warm_up(engine, methods, todo[0][1])
     for number, (task, example) in enumerate(todo):
         tell(Progress(len(done) + number, len(pairs), task.name, example.id))
-        trials = measure(bench, task, example, first=task.name != ready)
+        trials = measure(bench, task, example)
         journal.append(describe(engine, task, example, trial) for trial in trials)
-        ready = task.name
         if options.forget:
             _forget(engine.bank, example, [later for _, later in todo[number + 1 :]])
     tell(Progress(len(pairs), len(pairs)))

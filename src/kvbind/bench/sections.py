@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from kvbind.bench.cells import NOISE, Table, table
 from kvbind.bench.figures import Tables, figures, tables_of
-from kvbind.bench.groups import Group
+from kvbind.bench.groups import Group, comparable
 from kvbind.bench.panels import Figure
+from kvbind.bench.records import Record
 from kvbind.bench.statistics import FEWEST, RESAMPLES
 
 TITLE = "kvbind benchmark"
@@ -16,12 +18,15 @@ NOTES = (
     "corpus F1 of summed token counts × 100. The two must not be compared with each other.",
     f"Brackets hold 95 % bootstrap intervals: {RESAMPLES:,} resamples of the examples, within tasks. Differences are "
     f"paired, example by example. One is {NOISE} from noise if its interval holds no difference, or if it rests on "
-    f"fewer than {FEWEST} examples.",
+    f"fewer than {FEWEST} examples of a task, or that differ. All numbers are over the examples that every method "
+    "answered.",
     "TTFT is the time to first token of a hit, its passages in memory (warm, the mean of an example's repeats) or on "
     "the disk alone (cold). TTFT to full prefill is the mean over examples of the ratio to full prefill of the same "
-    "representation, asked side by side in the same run, and not counting what drawing its pages took.",
-    "Compile seconds were measured one document at a time, from its text to the stored records. Break-even is the "
-    "compile seconds of a request's documents over the seconds that a request saves against full prefill.",
+    "representation, asked in the same rounds of the same run. Neither splitting full prefill's documents into tokens "
+    "nor drawing its pages is counted.",
+    "Compile seconds were measured one document at a time, from its text to the stored records; page breaks, and "
+    "vectors for retrieval, which methods share, are not counted. Break-even is the compile seconds of a request's "
+    "documents over the seconds that a request saves against full prefill.",
 )
 
 
@@ -30,7 +35,7 @@ class Section:
     """What a report says of one group."""
 
     title: str
-    device: str
+    conditions: str
     facts: Sequence[str]
     tables: Sequence[Table]
     figures: Sequence[Figure]
@@ -39,18 +44,25 @@ class Section:
 
 def section(group: Group) -> Section:
     """Compute everything that a report says of a group."""
-    numbers = tables_of(group)
+    alike, config = comparable(group), group.config
+    numbers = tables_of(alike)
     tables = [table(title, rows) for title, rows in numbers.items()]
-    facts = [*_conditions(group), *_tasks(group), *_storage(group), *_errors(group)]
-    config = group.config
-    return Section(config["model"], config["device"], facts, tables, figures(group, numbers), numbers)
+    facts = [*_conditions(group), *_tasks(group), *_storage(group), *_errors(group), *_left_out(group, alike)]
+    return Section(config["model"], conditions(config), facts, tables, figures(alike, numbers), numbers)
+
+
+def conditions(config: Record) -> str:
+    """What the numbers were computed by."""
+    versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
+    return f"{config['device']}, {config['threads']} thread(s), {config['dtype']}; {versions}"
 
 
 def _conditions(group: Group) -> Iterable[str]:
     config = group.config
-    versions = ", ".join(f"{name} {number}" for name, number in config["versions"].items())
-    yield f"{config['device']}, {config['threads']} thread(s), {config['dtype']}; {versions}"
-    yield f"embedder {config['embedder']}; {config['repeats']} warm repeats"
+    yield conditions(config)
+    yield f"embedder {config['embedder']}; bank in {config['bank']}; {config['repeats']} warm repeats"
+    if any(facts["pages"] for facts in group.methods.values()):
+        yield "pages: " + ", ".join(f"{name} {value}" for name, value in config["page"].items() if name != "dpi")
 
 
 def _tasks(group: Group) -> Iterable[str]:
@@ -60,6 +72,20 @@ def _tasks(group: Group) -> Iterable[str]:
             f"{name}: {task['examples']} examples of {task['source']}; documents: {task['chunking']}; at most "
             f"{task['max_tokens']} tokens, {chat}; micro-F1 of {task['micro']}"
         )
+        yield from _cut(group, name)
+
+
+def _cut(group: Group, task: str) -> Iterable[str]:
+    """Contexts that were cut to the model's window, and answers that ended at the limit."""
+    records = {method: group.answered(task, method).values() for method in group.methods}
+    facts = {record["example"]: record["facts"] for record in chain.from_iterable(records.values())}
+    cut = sum(bool(found.get("truncated")) for found in facts.values())
+    if cut:
+        yield f"{task}: the middle of {cut} of {len(facts)} contexts was cut out, as LongBench does, to fit the model"
+    ended = {method: sum(record["finish"] == "length" for record in found) for method, found in records.items()}
+    if any(ended.values()):
+        counts = ", ".join(f"{count} of {method}" for method, count in ended.items() if count)
+        yield f"{task}: answers that ended at the limit of tokens: {counts}"
 
 
 def _storage(group: Group) -> Iterable[str]:
@@ -81,3 +107,12 @@ def _errors(group: Group) -> Iterable[str]:
         why = ", ".join(f"{count} × {reason}" for reason, count in reasons.items())
         first = next(iter(failed.values()))["error"]
         yield f"failed: {method} on {len(failed)} examples of {task} ({why}), the first: {first}"
+
+
+def _left_out(group: Group, alike: Group) -> Iterable[str]:
+    for task in group.tasks:
+        asked = {example for method in group.methods for example in group.answered(task, method)}
+        kept = {example for method in group.methods for example in alike.answered(task, method)}
+        if kept < asked:
+            left = len(asked) - len(kept)
+            yield f"{task}: {left} of {len(asked)} examples are in no number, since not all methods answered"

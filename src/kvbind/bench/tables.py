@@ -8,23 +8,27 @@ import numpy as np
 
 from kvbind.bench.groups import Group
 from kvbind.bench.records import Record
-from kvbind.bench.statistics import Columns, Interval, bootstrap, micro_f1
+from kvbind.bench.statistics import FEWEST, LEVEL, TOLERANCE, Columns, Interval, bootstrap, micro_f1
 
 Field = Callable[[Record], Sequence[float]]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How a method differs from another one, example by example; `null` is the value of no difference."""
+    """How a method differs from another one, example by example, on `differing` of them.
+
+    `null` is the value of no difference.
+    """
 
     against: str
     interval: Interval
+    differing: int
     null: float = 0.0
 
     @property
     def distinguishable(self) -> bool:
         """Whether it is more than noise."""
-        return self.interval.excludes(self.null)
+        return self.differing >= FEWEST and self.interval.excludes(self.null)
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,8 @@ def _row(group: Group, tasks: Sequence[str], method: str, full: str | None) -> R
         f1=quality(group, tasks, method),
         micro=micro(group, tasks, method),
         exact=_over(group, tasks, method, lambda record: [100 * record["exact"]]),
-        full=_compare(group, tasks, method, full),
-        template=_compare(group, tasks, method, group.reference(method, "template")),
+        full=compare(group, tasks, method, full),
+        template=compare(group, tasks, method, group.reference(method, "template")),
         warm=_over(group, tasks, method, lambda record: [warm_ttft(record)]),
         ratio=_ratio(group, tasks, method, full),
         cold=_over(group, tasks, method, lambda record: [record["ttft"]["cold"]], lambda r: bool(r["ttft"]["cold"])),
@@ -111,24 +115,33 @@ def _over(
     return bootstrap(samples, statistic) if statistic else bootstrap(samples)
 
 
-def _paired(
-    group: Group, tasks: Sequence[str], method: str, other: str, field: Callable[[Record, Record], float]
-) -> Interval | None:
-    return bootstrap([columns([field(*pair)] for pair in group.pairs(task, method, other)) for task in tasks])
-
-
-def _compare(group: Group, tasks: Sequence[str], method: str, other: str | None) -> Difference | None:
-    if other is None or other == method:
-        return None
-    interval = _paired(group, tasks, method, other, lambda mine, theirs: 100 * (mine["f1"] - theirs["f1"]))
-    return Difference(other, interval) if interval else None
+def compare(
+    group: Group, tasks: Sequence[str], method: str, other: str | None, level: float = LEVEL
+) -> Difference | None:
+    """How much better in points of F1 a method is than another one, with its interval of a level in percent."""
+    return _paired(group, tasks, method, other, lambda mine, theirs: 100 * (mine["f1"] - theirs["f1"]), level=level)
 
 
 def _ratio(group: Group, tasks: Sequence[str], method: str, other: str | None) -> Difference | None:
+    return _paired(group, tasks, method, other, lambda mine, theirs: warm_ttft(mine) / warm_ttft(theirs), null=1.0)
+
+
+def _paired(
+    group: Group,
+    tasks: Sequence[str],
+    method: str,
+    other: str | None,
+    field: Callable[[Record, Record], float],
+    *,
+    null: float = 0.0,
+    level: float = LEVEL,
+) -> Difference | None:
     if other is None or other == method:
         return None
-    interval = _paired(group, tasks, method, other, lambda mine, theirs: warm_ttft(mine) / warm_ttft(theirs))
-    return Difference(other, interval, null=1.0) if interval else None
+    found = [columns([field(*pair)] for pair in group.pairs(task, method, other)) for task in tasks]
+    interval = bootstrap(found, level=level)
+    differing = sum(int((abs(values - null) > TOLERANCE).sum()) for values in found)
+    return Difference(other, interval, differing, null) if interval else None
 
 
 def _documents(group: Group, tasks: Sequence[str], method: str) -> list[str]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvbind.bench.groups import Group
-from kvbind.bench.statistics import FEWEST
-from kvbind.bench.tables import Row, quality, rows
+from kvbind.bench.statistics import FEWEST, LEVEL
+from kvbind.bench.tables import Row, compare, quality, rows
 from kvbind.errors import BenchError
 
 Verdict = Literal["full prefill", "within", "worse", "not told", "failed"]
@@ -68,7 +68,9 @@ def judge(group: Group, task: str, margin: float) -> tuple[str, list[Judged]]:
     """The full prefill to compare with, and all methods, fastest first, those that answered nothing last.
 
     A method is *within* the margin if, over enough questions, its mean difference to full prefill is above -margin and
-    its interval's lower end above -2 · margin; *worse* if the interval's upper end is below -margin.
+    its interval's lower end above -2 · margin; *worse* if the interval's upper end is below -margin, or if that dropped
+    it earlier. With n methods that reuse, the lower end is that of a 100 - 5/n % interval (Bonferroni): of many
+    methods tried, one looks good by chance more often.
     """
     against = best_full(group, task)
     judged = [
@@ -94,14 +96,18 @@ def best_full(group: Group, task: str) -> str:
 def _verdict(group: Group, task: str, row: Row, against: str, margin: float) -> Verdict:
     if row.method == against:
         return "full prefill"
-    failed = group.errors.get((task, row.method), {}).keys() & group.answered(task, against).keys()
-    if failed or row.full is None:
+    wanted, answered = group.answered(task, against).keys(), group.answered(task, row.method).keys()
+    failed = group.errors.get((task, row.method), {}).keys() & wanted
+    reusing = sum(facts["write"] is not None for facts in group.methods.values())
+    strict = compare(group, [task], row.method, against, LEVEL if not reusing else 100 - (100 - LEVEL) / reusing)
+    if failed or row.full is None or strict is None:
         return "failed"
     interval = row.full.interval
-    if interval.examples >= FEWEST and interval.high < -margin:
+    dropped = bool(wanted - answered)
+    if dropped or (interval.examples >= FEWEST and interval.high < -margin):
         return "worse"
     enough = interval.examples >= fewest_questions(margin)
-    return "within" if enough and interval.value > -margin and interval.low > -2 * margin else "not told"
+    return "within" if enough and interval.value > -margin and strict.interval.low > -2 * margin else "not told"
 
 
 def recommend(group: Group, task: str, margin: float, *, agreement: bool = False) -> Findings:

@@ -1,5 +1,6 @@
 """`kvbind bench`: methods against each other, quality and time, and the report."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ def bench() -> None:
 @click.option(
     "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Warm requests timed for each example."
 )
+@click.option("--max-tokens", type=click.IntRange(1), help="Longest answer.  [default: as each task says]")
 @data_folder
 @click.option(
     "--bank",
@@ -72,7 +74,7 @@ def run(bank: Path | None, out: Path, device: str, **given: Any) -> None:
 
     spelled = split_spellings(given.pop("methods"), factories())
     tasks = split_spellings(given.pop("tasks"), task_names())
-    data = given.pop("data")
+    data, longest = given.pop("data"), given.pop("max_tokens")
     unknown = [spelling for spelling in tasks if spelling.partition(":")[0] not in task_names()]
     if unknown:
         raise BenchError(f"unknown task {unknown[0]!r}: `kvbind bench tasks` lists them")
@@ -80,7 +82,7 @@ def run(bank: Path | None, out: Path, device: str, **given: Any) -> None:
     settings = resolve(remembered(bank) if bank else {}, methods=spelled, **given)
     for spelling in settings.methods:
         ready_method(spelling, settings.page)
-    records = _run(settings, bank, device, tasks, data, drawn, out)
+    records = _run(settings, bank, device, tasks, data, longest, drawn, out)
     failed = sum("error" in record for record in records)
     click.echo(f"{count(len(records), 'record')} in {out}, {failed:,} of them failures: kvbind bench report {out}")
 
@@ -91,6 +93,7 @@ def _run(
     device: str,
     tasks: list[str],
     data: Path | None,
+    longest: int | None,
     drawn: "Options",
     out: Path,
 ) -> "list[Record]":
@@ -103,6 +106,7 @@ def _run(
         with shown.status(f"loading {settings.model}"):
             engine = load_engine(opened, settings, device)
         loaded = [_load(engine, task, data, drawn) for task in tasks]
+        loaded = [replace(task, max_tokens=longest or task.max_tokens) for task in loaded]
         with run_display() as tell:
             records = run(engine, loaded, drawn, out, tell)
         warn_damage(list(opened.damage), "put aside and compiled again, within a request or before it")

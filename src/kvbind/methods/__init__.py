@@ -3,6 +3,6 @@
 from kvbind.methods.allocate import cumulative
 from kvbind.methods.method import Method, Write
 from kvbind.methods.selectors import Selector
-from kvbind.methods.table import factories, parameters, parse_method
+from kvbind.methods.table import factories, given, parameters, parse_method
 
-__all__ = ["Method", "Selector", "Write", "cumulative", "factories", "parameters", "parse_method"]
+__all__ = ["Method", "Selector", "Write", "cumulative", "factories", "given", "parameters", "parse_method"]

@@ -180,6 +180,12 @@ def parameters(factory: Factory) -> dict[str, inspect.Parameter]:
 
 def parse_method(spelling: str, page: PageSpec | None = None) -> Method:
     """A method from its spelling, `name` or `name:value` or `name:key=value,…`; MethodError names what is wrong."""
+    name, values = given(spelling)
+    return factories()[name](page or PageSpec(), **values)
+
+
+def given(spelling: str) -> tuple[str, dict[str, Any]]:
+    """A spelling's name, and the parameters that it gives; MethodError names what is wrong."""
     name, _, rest = spelling.partition(":")
     known = factories()
     if name not in known:
@@ -195,7 +201,7 @@ def parse_method(spelling: str, page: PageSpec | None = None) -> Method:
         if key in values:
             raise MethodError(f"{name}: {key} is given twice")
         values[key] = _value(name, key, value, taken[key].default)
-    return known[name](page or PageSpec(), **values)
+    return name, values
 
 
 def _value(method: str, key: str, text: str, default: Any) -> Any:

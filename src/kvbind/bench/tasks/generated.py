@@ -12,7 +12,8 @@ from kvbind.notes import KINDS, Sample, Split, make_sample
 ALL = 100
 """How many examples there are where all are asked for: as many as KV Packet and SemPIC ask."""
 
-_SEEDS = 1_000_003  # a seed's notes are far from the next one's
+SEEDS = 1_000_003
+"""How far a seed's notes are from the next one's."""
 
 
 def biographies(
@@ -31,7 +32,7 @@ def biographies(
         raise BenchError(f"biographies:notes={notes}: ask for one or more")
     kinds = tuple(KINDS) if kind == "any" else (kind,)
     samples = [
-        make_sample(options.seed * _SEEDS + number, notes=notes, kinds=kinds, split=cast(Split, split))
+        make_sample(options.seed * SEEDS + number, notes=notes, kinds=kinds, split=cast(Split, split))
         for number in range(wanted(options) or ALL)
     ]
     micro = "biography" if kind == "biography" else "whole"

@@ -2,16 +2,17 @@
 
 from pathlib import Path
 from random import Random
+from typing import cast, get_args
 
 from kvbind.bench.chunking import pieces
 from kvbind.bench.example import Example, Prompt, Task
 from kvbind.bench.needles import VALUES, Needle, ask, draw, plant
-from kvbind.bench.tasks.generated import ALL
+from kvbind.bench.tasks.generated import ALL, SEEDS
 from kvbind.bench.tasks.options import TaskOptions
 from kvbind.bench.tasks.prompts import ONLY, document
 from kvbind.bench.tasks.records import find, read_text, wanted
 from kvbind.errors import BenchError
-from kvbind.notes import make_sample
+from kvbind.notes import Split, make_sample
 
 _DEPTHS = [100 * step / 39 for step in range(40)]  # RULER's
 _MARGIN = 2  # a haystack that is made has so many times the tokens that an example shows of it
@@ -29,6 +30,7 @@ def needles(
     depth: float = -1.0,
     tokens: int = 2048,
     chunk: int = 512,
+    split: str = "eval",
 ) -> Task:
     """RULER's needles: `values` values for each of `keys` keys, `queries` of which are asked for.
 
@@ -36,7 +38,10 @@ def needles(
     (nothing but other needles). Each example shows about `tokens` tokens of it, in chunks of `chunk`, and the needles.
     `depth`: where the needles asked for stand, in percent of the sentences; below 0 each is drawn. RULER's multikey_1
     is keys=4, multivalue values=4, multiquery queries=4; multikey_2 haystack=needles, multikey_3 value=uuid as well.
+    A haystack that is made is another one for each seed and for each `split`, eval or train.
     """
+    if split not in get_args(Split):
+        raise BenchError(f"needles:split={split}: choose {' or '.join(get_args(Split))}")
     if value not in VALUES:
         raise BenchError(f"needles:value={value}: choose {', '.join(VALUES)}")
     if min(keys, values, queries) < 1 or depth > 100 or not 1 <= chunk <= tokens:
@@ -44,7 +49,7 @@ def needles(
             f"needles:keys={keys},values={values},queries={queries},depth={depth:g},tokens={tokens},chunk={chunk}: "
             "keys, values and queries are 1 or more, a depth is 100 at most, a chunk no longer than the tokens"
         )
-    text, source = _haystack(haystack, value, tokens, options)
+    text, source = _haystack(haystack, value, tokens, options, cast(Split, split))
     held, shown = pieces(text, chunk, options.encode), tokens // chunk
     if len(held) < shown:
         raise BenchError(f"{source}: has {len(held)} chunks of {chunk} tokens, {shown} are asked for: ask for fewer")
@@ -55,8 +60,9 @@ def needles(
         chunks = held[first : first + shown]
         drawn = draw(rng, value, keys=max(keys, queries), values=values, queries=queries, beside="\n".join(chunks))
         examples.append(_example(f"needles-{options.seed}-{number}", chunks, drawn, depth, rng))
+    micro = "whole" if value == "word" else "niah"  # whose rule for "and" and "in" cuts words apart
     words = f"pieces of at most {chunk} tokens that end with a sentence, one chunk each, needles put in afterwards"
-    return Task("needles", examples, 128, words, f"needles as RULER's in {source}", micro="niah")
+    return Task("needles", examples, 128, words, f"needles as RULER's in {source}", micro=micro)
 
 
 def _example(name: str, chunks: list[str], drawn: list[Needle], depth: float, rng: Random) -> Example:
@@ -77,13 +83,14 @@ def _example(name: str, chunks: list[str], drawn: list[Needle], depth: float, rn
     )
 
 
-def _haystack(name: str, value: str, tokens: int, options: TaskOptions) -> tuple[str, str]:
+def _haystack(name: str, value: str, tokens: int, options: TaskOptions, split: Split) -> tuple[str, str]:
     """The text, and where it comes from."""
     if name == "notes":
-        return _notes(tokens, options), "kvbind.notes, split eval"
+        return _notes(tokens, options, split), f"kvbind.notes, split {split}, seed {options.seed}"
     if name == "needles":
-        count = max(2, _MARGIN * tokens // _NEEDLE_TOKENS)
-        return " ".join(needle.sentence for needle in draw(Random(name), value, keys=count)), name
+        rng, count = Random(f"{name}/{split}/{options.seed}"), max(2, _MARGIN * tokens // _NEEDLE_TOKENS)
+        words = f"other needles, split {split}, seed {options.seed}"
+        return " ".join(needle.sentence for needle in draw(rng, value, keys=count)), words
     path = Path(name)
     if not path.is_file():
         path = find(
@@ -92,11 +99,12 @@ def _haystack(name: str, value: str, tokens: int, options: TaskOptions) -> tuple
     return read_text(path), str(path)
 
 
-def _notes(tokens: int, options: TaskOptions) -> str:
+def _notes(tokens: int, options: TaskOptions, split: Split) -> str:
     made: list[str] = []
     count = 0
     while count < _MARGIN * tokens:
-        text = "\n\n".join(note.text for note in make_sample(len(made), split="eval").notes)
+        sample = make_sample(options.seed * SEEDS + len(made), split=split)
+        text = "\n\n".join(note.text for note in sample.notes)
         made.append(text)
         count += len(options.encode(text))
     return "\n\n".join(made)

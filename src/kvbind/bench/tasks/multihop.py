@@ -20,7 +20,7 @@ def hotpotqa(options: TaskOptions, *, paragraphs: int = 0, steps: bool = False) 
     """HotpotQA's own JSON.
 
     `paragraphs`: so many of an example's, in an order drawn by the seed, among them every gold one; 0: all, as they
-    stand. `steps`: reasoning before the answer, as KV Packet has it; only corpus micro-F1 sees the answer alone then.
+    stand. `steps`: reasoning before the answer, as KV Packet has it; what follows "Answer:" is scored then.
     """
     names = ["hotpot_dev_distractor_v1.json", "hotpotqa.json", "hipporag/hotpotqa_train.json"]
     path = find("hotpotqa", options, names, "https://hotpotqa.github.io")
