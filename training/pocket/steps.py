@@ -31,10 +31,12 @@ FULL_PAGE = 2
 """The level of one full page."""
 READS = 0.35
 """Share of whole answers right in text at which pages may join."""
-NAMED = 0.95
+NAMED = 0.98
 """Share of glyphs named below which pages of a resolution are named outside of contexts too, in one step of three."""
 JOIN = {72: 0.35, 120: 0.5}
 """Share of glyphs named at which pages of a resolution join the text."""
+WEIGHTS = {72: 2.0, 120: 1.0}
+"""What pages of each resolution count once several of the finest are read: the coarse ones are learned more slowly."""
 
 
 def text_context(reader: Reader, rng: Random, share: float) -> Any:
@@ -83,7 +85,7 @@ def portions(reader: Reader, store: Store, rng: Random, rows: int) -> list[Porti
     learned = reader.level[TEXT] == len(LEVELS) - 1
     part, share = (1 / 6, 0.15) if learned else (1 / 4, 0.3)
     made = [Portion("text", lambda: text_context(reader, rng, size), rows * part, share)]
-    weights = {dpi: 1.0 if dpi == max(shown) or begun(reader) else 0.25 for dpi in shown}
+    weights = {dpi: WEIGHTS[dpi] if begun(reader) else 1.0 if dpi == max(shown) else 0.25 for dpi in shown}
     for dpi, weight in weights.items():
         weight /= sum(weights.values())
         make_context = partial(page_context, reader, store, rng, dpi, rng.random())
