@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sys
+import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -432,6 +433,19 @@ def test_places_of_several_tasks_are_shown_apart(tmp_path: Path) -> None:
     records = [record(task, "a", "full", f1, gold=[0]) for task, f1 in (("one", 1.0), ("two", 0.5))]
     panels = drawn(write_run(tmp_path / "run", {"full": TEXT["full"]}, records))["positions"].panels
     assert [(panel.title, panel.series[0].points[0].y.value) for panel in panels] == [("one", 100), ("two", 50)]
+    write_all([tmp_path / "run"], tmp_path / "report")
+    markdown = (tmp_path / "report" / "report.md").read_text()
+    assert "### two: F1 by place of a document that holds the answer\n\n| method | 1 |" in markdown
+    assert "| full | 50.0 [50.0, 50.0] |" in markdown
+
+
+def test_many_methods_leave_figures_their_room(tmp_path: Path) -> None:
+    names = [f"dummy:k={k}" for k in range(1, 40)]
+    methods = {name: {"name": "dummy", "write": name, "shown": ["text"]} for name in names}
+    records = [record("t", str(n), name, n / 7, gold=[n % 2]) for n in range(6) for name in names]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns where axes have no room
+        write_all([write_run(tmp_path / "run", methods, records)], tmp_path / "report")
 
 
 def test_figures_without_data_say_so(tmp_path: Path) -> None:

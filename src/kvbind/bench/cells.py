@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from kvbind.bench.panels import Panel
 from kvbind.bench.statistics import Interval
 from kvbind.bench.tables import Difference, Row
 
@@ -26,6 +27,16 @@ class Table:
 def table(title: str, rows: Sequence[Row]) -> Table:
     """The rows under the report's columns."""
     return Table(title, list(COLUMNS), [[cell(row) for cell in COLUMNS.values()] for row in rows])
+
+
+def places_table(panel: Panel) -> Table:
+    """A panel of points as a table: what is on its x axis across, a row for each series."""
+    across = sorted({point.x for series in panel.series for point in series.points})
+    rows = []
+    for series in panel.series:
+        known = {point.x: point.y for point in series.points}
+        rows.append([series.name, *(_interval(known.get(x)) for x in across)])
+    return Table(f"{panel.title}: {panel.y} by {panel.x}", ["method", *(f"{x:g}" for x in across)], rows)
 
 
 def _interval(interval: Interval | None, scale: float = 1.0) -> str:

@@ -12,7 +12,7 @@ from kvbind.errors import BenchError
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKS = "osD^vPXp"  # one more than colours: each pair comes again late
 ACROSS = 3
-SIZE = (4.6, 3.4)  # inches
+SIZE, LINE, AROUND = (4.6, 3.4), 0.18, 1.0  # inches: a panel at least, a name, and what stands around a panel's bars
 SVG, LINKS = "http://www.w3.org/2000/svg", "{http://www.w3.org/1999/xlink}href"
 # Text stays text: readers can search it, and the file is small.
 STYLE = {
@@ -36,7 +36,8 @@ def draw(figure: Figure, prefix: str) -> str:
     across = min(ACROSS, len(figure.panels))
     down = -(-len(figure.panels) // across)
     with matplotlib.rc_context(STYLE):
-        canvas = Canvas(figsize=(SIZE[0] * across, SIZE[1] * down), layout="constrained")
+        size = SIZE[0] * across, _height(figure.panels) * down + _legend_height(figure.panels, across)
+        canvas = Canvas(figsize=size, layout="constrained")
         FigureCanvasSVG(canvas)
         for place, panel in enumerate(figure.panels, 1):
             axes = canvas.add_subplot(down, across, place)
@@ -46,6 +47,16 @@ def draw(figure: Figure, prefix: str) -> str:
         written = io.BytesIO()
         canvas.savefig(written, format="svg")
     return _inline(written.getvalue(), figure.title, prefix)
+
+
+def _height(panels: Sequence[Panel]) -> float:
+    """Inches of a row of panels, in which every bar has its line."""
+    return max(SIZE[1], *(AROUND + LINE * len(panel.series) if panel.bars else 0 for panel in panels))
+
+
+def _legend_height(panels: Sequence[Panel], across: int) -> float:
+    names = {series.name for panel in panels if not panel.bars for series in panel.series}
+    return LINE * -(-len(names) // (2 * across))
 
 
 def _label(axes: Any, panel: Panel) -> None:

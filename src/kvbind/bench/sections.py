@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from kvbind.bench.cells import NOISE, Table, table
+from kvbind.bench.cells import NOISE, Table, places_table, table
 from kvbind.bench.figures import Tables, figures, tables_of
 from kvbind.bench.groups import Group, comparable
 from kvbind.bench.panels import Figure
@@ -46,9 +46,11 @@ def section(group: Group) -> Section:
     """Compute everything that a report says of a group."""
     alike, config = comparable(group), group.config
     numbers = tables_of(alike)
-    tables = [table(title, rows) for title, rows in numbers.items()]
+    drawn = figures(alike, numbers)
+    places = [places_table(panel) for one in drawn if one.name == "positions" for panel in one.panels]
+    tables = [*(table(title, rows) for title, rows in numbers.items()), *places]
     facts = [*_conditions(group), *_tasks(group), *_storage(group), *_errors(group), *_left_out(group, alike)]
-    return Section(config["model"], conditions(config), facts, tables, figures(alike, numbers), numbers)
+    return Section(config["model"], conditions(config), facts, tables, drawn, numbers)
 
 
 def conditions(config: Record) -> str:
