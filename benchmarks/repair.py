@@ -3,8 +3,9 @@
     python benchmarks/repair.py --documents 8
     python benchmarks/repair.py --size glyph --device cuda --dtype bfloat16 --documents 10 --characters 5500
 
-Every method reads the same text documents; all figures are medians of one run, the methods asked in turn. "at once" is
-the same request read whole before anything is computed. Files lie in the page cache unless --cold drops them first.
+Every method reads the same text documents; all figures are medians of one run, the methods asked in turn. "fed":
+passages are read from the folder layer by layer, beside the computation; "at once": read whole before anything is
+computed. Files lie in the page cache unless --cold drops them first.
 """
 
 import argparse
@@ -36,9 +37,9 @@ def drop(folder: Path) -> None:
         os.close(handle)
 
 
-def at_once(ask: Callable[[], Answer]) -> Answer:
-    """A request whose passages are read whole first: the pipeline's simple twin."""
-    chat_module.fetch = lambda *arguments, lazily: fetch(*arguments, lazily=False)
+def forced(ask: Callable[[], Answer], fed: bool) -> Answer:
+    """A request whose passages are fed layer by layer, or read whole first, whatever kvbind would do."""
+    chat_module.fetch = lambda *arguments, lazily: fetch(*arguments, lazily=fed)
     try:
         return ask()
     finally:
@@ -80,8 +81,8 @@ def main() -> None:
             for method in METHODS:
                 answers = {"memory": from_memory(method)}
                 if method != "full":
-                    answers["folder"] = from_folder(method)
-                    answers["at once"] = at_once(lambda method=method: from_folder(method))
+                    answers["fed"] = forced(lambda method=method: from_folder(method), True)
+                    answers["at once"] = forced(lambda method=method: from_folder(method), False)
                 for place, answer in answers.items():
                     if repeat:  # the first round does not count
                         found.setdefault((method, place), []).append(answer)
@@ -94,13 +95,13 @@ def median(answers: list[Answer], figure: Callable[[Answer], float]) -> float:
 
 def show(found: dict[tuple[str, str], list[Answer]], console: Console) -> None:
     table = Table(title="TTFT in ms (× full prefill); loading: MB, ms it took beside the computation, ms waited for it")
-    for heading in ("method", "memory", "folder", "at once", "select", "recomputed", "MB", "loading", "waited"):
+    for heading in ("method", "memory", "fed", "at once", "select", "recomputed", "MB", "loading", "waited"):
         table.add_column(heading, justify="left" if heading == "method" else "right")
     full = median(found["full", "memory"], lambda answer: answer.ttft)
     for method in METHODS:
-        places = [found.get((method, place)) for place in ("memory", "folder", "at once")]
+        places = [found.get((method, place)) for place in ("memory", "fed", "at once")]
         times = [median(answers, lambda answer: answer.ttft) if answers else None for answers in places]
-        fed = found.get((method, "folder"), found[method, "memory"])
+        fed = found.get((method, "fed"), found[method, "memory"])
         figures = [
             f"{median(fed, lambda answer: answer.seconds.get('select', 0.0)) * 1e3:.0f}",
             f"{median(fed, lambda answer: answer.tokens['recomputed']):.0f}",

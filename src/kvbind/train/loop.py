@@ -39,7 +39,7 @@ class Options:
 
     lessons: Path
     evaluations: int = 3
-    save_every: float = 300.0
+    save_every: float = 60.0
 
 
 def train(
