@@ -19,7 +19,7 @@ import material  # noqa: E402
 import model as pocket  # noqa: E402
 import pages  # noqa: E402
 
-from kvbind import Engine  # noqa: E402
+from kvbind import Document, Engine  # noqa: E402
 from kvbind.models import Part, Turn  # noqa: E402
 from kvbind.notes import make_sample  # noqa: E402
 from kvbind.render import Renderer  # noqa: E402
@@ -157,3 +157,12 @@ def test_a_written_folder_is_loaded_by_the_engine(backbone: Any, tokenizer: Any,
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 30e6
     assert engine.backbone.tokens("[gMASK]<sop><|user|>\n", special=True) == batches.Tokens(tokenizer).head
     assert len(batches.Tokens(tokenizer).head) == 4
+
+
+def test_the_writers_beside_the_recipe_are_those_of_the_model_that_ships() -> None:
+    engine = Engine.from_pretrained("pocket")
+    folders = list((RECIPE / "writers").iterdir())
+    assert folders
+    for folder in folders:
+        method = engine.method(f"{folder.name}:adapter={folder}")
+        assert engine.compile([Document("a", "The ferry sails at noon.")], method).compiled == 1
