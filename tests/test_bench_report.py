@@ -167,7 +167,7 @@ def test_few_examples_distinguish_nothing(examples: int, expected: bool) -> None
 
 
 @pytest.mark.parametrize(("tasks", "examples"), [(6, 2), (6, 6), (1, 8)])
-def test_equal_methods_seldom_differ_over_few_examples(tmp_path: Path, tasks: int, examples: int) -> None:
+def test_equal_methods_seldom_differ_over_few_examples(tasks: int, examples: int) -> None:
     """95 % intervals are wrong one time in twenty; those of few examples, drawn as usual, far more often."""
     rng, wrong, runs = np.random.default_rng(7), 0, 200
     for _ in range(runs):

@@ -18,8 +18,8 @@ def prepare(engine: Engine, journal: Journal, documents: Iterable[Document], met
     """Have all that a method may take of the documents in the bank; returns the keys of their passages."""
     keys: dict[str, None] = {}
     for document in documents:
-        _ready(engine.library, document, method)
         if method.write is None:
+            engine.library.check(document, method.representations)  # breaks pages, which is not to be timed
             engine.add(document)
             continue
         for shown in method.representations:
@@ -29,12 +29,10 @@ def prepare(engine: Engine, journal: Journal, documents: Iterable[Document], met
     return tuple(keys)
 
 
-def _ready(library: Library, document: Document, method: Method) -> None:
+def _ready(library: Library, document: Document, shown: Representation) -> None:
     """Break pages, and embed what a compile would: methods share that, and the first of them is not to pay for all."""
-    library.check(document, method.representations)
-    if method.write is not None:
-        chunks = [chunk.text for shown in method.representations for chunk in library.chunks(document, shown)]
-        library.vectors([document.text, *chunks])
+    library.check(document, (shown,))
+    library.vectors([document.text, *(chunk.text for chunk in library.chunks(document, shown))])
 
 
 def companions(library: Library, method: Method, shown: Representation) -> dict[str, Method]:
@@ -73,11 +71,13 @@ def _compile(
     """
     assert method.write is not None
     library, bank = engine.library, engine.bank
+    name = document.id, method.write.label, label(shown), ""
+    if name not in journal.costs:
+        _ready(library, document, shown)
     start = time.perf_counter()
     chunks = library.chunks(document, shown)
     keys = dict.fromkeys(library.key(chunk, shown, method.write) for chunk in chunks)
     there = [bank.has(key) for key in keys]
-    name = document.id, method.write.label, label(shown), ""
     if name in journal.costs and all(there):
         return keys
     report = engine.compile([document], replace(method, representations=(shown,), allocate=None, selector=None))

@@ -99,7 +99,7 @@ def _verdict(group: Group, task: str, row: Row, against: str, margin: float) -> 
     wanted, answered = group.answered(task, against).keys(), group.answered(task, row.method).keys()
     failed = group.errors.get((task, row.method), {}).keys() & wanted
     reusing = sum(facts["write"] is not None for facts in group.methods.values())
-    strict = compare(group, [task], row.method, against, LEVEL if not reusing else 100 - (100 - LEVEL) / reusing)
+    strict = compare(group, [task], row.method, against, 100 - (100 - LEVEL) / max(1, reusing))
     if failed or row.full is None or strict is None:
         return "failed"
     interval = row.full.interval
