@@ -338,7 +338,9 @@ def test_missing_bank(tmp_path: Path, docs: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_without_a_model_the_built_in_reader_answers(tmp_path: Path) -> None:
+def test_without_a_model_the_built_in_reader_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pocket").mkdir()  # a folder that happens to have its name
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "note.txt").write_text("The Nezala scale has its plant in Domuhaven.")
     compiled = done(run("compile", tmp_path / "note.txt", "--bank", tmp_path / "bank"))
     assert "laboratory animal: give --model" in compiled.stderr

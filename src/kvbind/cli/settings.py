@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbind.bank import Bank
+from kvbind.builtin import BUILT_IN
 from kvbind.builtin import page_spec as model_page
 from kvbind.cli.terminal import note
 from kvbind.engine import Engine
@@ -82,8 +83,9 @@ def page_spec(known: Mapping[str, Any], **given: Any) -> PageSpec:
 
 
 def _absolute(name: str) -> str:
-    """A folder's full path, so that it is found from anywhere; hub ids and other names stay as they are."""
-    return str(Path(name).resolve()) if name != "lexical" and Path(name).is_dir() else name
+    """A folder's full path, so that it is found from anywhere; hub ids and names of our own stay as they are."""
+    ours = name == "lexical" or name in BUILT_IN
+    return str(Path(name).resolve()) if not ours and Path(name).is_dir() else name
 
 
 def _absolute_adapter(spelling: str) -> str:
