@@ -362,6 +362,27 @@ def test_other_models_are_reported_side_by_side(tmp_path: Path) -> None:
     assert headings == ["ape", "zebra"]
 
 
+def test_reports_say_names_and_not_where_files_lay(tmp_path: Path) -> None:
+    """Writers of one name from two folders keep their paths: they could not be told apart."""
+    sempic = {"name": "sempic", "write": "w", "shown": ["text"]}
+    spelled = ["sempic:adapter=/a/one", "joint:adapter=/a/same", "joint:adapter=/b/same", "joint:adapter=c/d"]
+    methods = {"full": TEXT["full"], **dict.fromkeys(spelled, sempic)}
+    records = [record("t", "1", method) for method in methods]
+    group = group_of(write_run(tmp_path / "run", methods, records, model="/home/me/reader"))
+    named = ["full", "sempic:adapter=one", *spelled[1:]]
+    assert list(group.methods) == [method for _, method in group.records] == named
+    assert group.config["model"] == "reader"
+
+
+@pytest.mark.parametrize("source", ["XQuAD en, /data/x.json", "HotpotQA, https://a.org/b/c", "xquad/en.json"])
+def test_reports_say_what_the_data_was_and_not_where_it_lay(tmp_path: Path, source: str) -> None:
+    run = write_run(tmp_path / "run", TEXT, both())
+    config = json.loads((run / CONFIG).read_text())
+    config["tasks"][0]["source"] = source
+    (run / CONFIG).write_text(json.dumps(config))
+    assert group_of(run).tasks["t"]["source"] == source.replace("/data/", "")
+
+
 def test_an_unfinished_run_is_reported_as_far_as_it_is(tmp_path: Path) -> None:
     records = both()
     group = group_of(write_run(tmp_path / "run", TEXT, records[:-1]))

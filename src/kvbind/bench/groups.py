@@ -1,6 +1,8 @@
 """Runs, gathered for a report: those that differ in nothing but their tasks belong together."""
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from kvbind.errors import BenchError
 # What runs may differ in and still be reported together.
 OF_TASKS = ("tasks", "n", "seed")
 Measured = Mapping[str, Record]
+_FOLDERS = re.compile(r"(?<![^\s=])/[^\s,;:=]*/")
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,10 @@ class Group:
 
 
 def gather(folders: Sequence[Path]) -> list[Group]:
-    """The runs in folders, grouped, models side by side; raises BenchError for a task that a group would have twice."""
+    """The runs in folders, grouped, models side by side; raises BenchError for a task that a group would have twice.
+
+    Files and folders are called by their names alone: where they lay is the business of who ran it, not of a report.
+    """
     by_conditions: dict[str, list[Run]] = {}
     for run in map(read_run, folders):
         conditions = {name: value for name, value in run.config.items() if name not in OF_TASKS}
@@ -92,7 +98,27 @@ def _group(runs: Sequence[Run]) -> Group:
         for task in run.config["tasks"]:
             if homes.setdefault(task["name"], run.folder) is not run.folder:
                 raise BenchError(f"{task['name']} is in {homes[task['name']]} and in {run.folder}: report them apart")
-    return joined(runs)
+    return joined(list(map(_brief, runs)))
+
+
+def _brief(run: Run) -> Run:
+    """The run with names for paths; of methods that would be called the same, each keeps its own."""
+    count = Counter(_name(facts["spelling"]) for facts in run.config["methods"])
+    spelled = [facts["spelling"] for facts in run.config["methods"]]
+    names = {spelling: _name(spelling) if count[_name(spelling)] == 1 else spelling for spelling in spelled}
+    config = {
+        **run.config,
+        "model": _name(str(run.config["model"])),
+        "methods": [{**facts, "spelling": names[facts["spelling"]]} for facts in run.config["methods"]],
+        "tasks": [{**task, "source": _name(task["source"])} for task in run.config["tasks"]],
+    }
+    records = [{**record, "method": names[record["method"]]} for record in run.records]
+    return replace(run, config=config, records=records)
+
+
+def _name(text: str) -> str:
+    """A text without the folders of the absolute paths in it."""
+    return _FOLDERS.sub("", text)
 
 
 def joined(runs: Sequence[Run]) -> Group:
