@@ -15,7 +15,7 @@ from kvbind.errors import MethodError, TrainingError
 from kvbind.models import load_backbone
 from kvbind.steps.layout import Segment
 from kvbind.train.data import Example
-from kvbind.train.diagnostics import PLACES, diagnose, place_numbers, question_attention
+from kvbind.train.diagnostics import PLACES, Deviations, diagnose, place_numbers, question_attention
 from kvbind.train.plot import draw_deviations
 from writing import CONFIGS, drawn_folder
 
@@ -109,9 +109,21 @@ def test_the_command_prints_and_draws(models: Callable[[str], Path], tmp_path: P
     assert len(found["deviation"]) == 3
 
 
+def test_places_and_layers_together_weigh_by_attention() -> None:
+    off, full, stitched = (
+        torch.tensor([[1.0, 3.0], [1.0, 1.0]]),
+        torch.tensor([[1.0, 9.0], [4.0, 2.0]]),
+        torch.ones(2, 2),
+    )
+    found = Deviations("m", off, full, stitched, torch.zeros(2))
+    assert found.over(slice(None), slice(0, 1)) == pytest.approx((2 / 5, 2 / 5))
+    assert found.over(slice(0, 1), slice(None)) == pytest.approx((4 / 10, 2 / 10))
+
+
 def test_the_map_shades_by_deviation(load: Load) -> None:
     found = diagnose(Engine(load("llama")), EXAMPLES[:1], ["prefix-free"])
-    found[0].deviation[1, 0], found[0].deviation[2, 0] = 1.0, 5.0
+    found[0].full[1:3, 0] = 1.0
+    found[0].off[1, 0], found[0].off[2, 0] = 1.0, 5.0
     drawn = draw_deviations(found)
     assert 'fill-opacity="0.500"><title>1.000</title>' in drawn
     assert 'fill-opacity="1.000"><title>5.000</title>' in drawn

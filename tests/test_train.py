@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -398,8 +399,8 @@ def test_a_loss_that_is_no_number_stops_training(fresh: Load, tmp_path: Path, mo
     monkeypatch.setattr(loop, "distance", spoilt)
     with pytest.raises(TrainingError) as caught:
         trained(fresh("llama"), tmp_path)
-    assert str(caught.value).startswith("the gradient is not a number at step 3: training stopped")
-    assert f"{tmp_path} keeps the writer of 2 steps" in str(caught.value)
+    assert str(caught.value).startswith("the loss is not a number at step 3: training stopped")
+    assert f"{tmp_path} keeps the writer of 2 steps. Train with a lower lr" in str(caught.value)
     kept = read_writer(tmp_path)
     assert kept.training["steps"] == 2
     assert all(tensor.isfinite().all() for tensor in kept.tensors().values())
@@ -423,7 +424,7 @@ def test_a_weight_that_is_no_number_is_not_kept(fresh: Load, tmp_path: Path, mon
 )
 def test_a_folder_of_another_run_is_refused(fresh: Load, tmp_path: Path, change: dict[str, Any], word: str) -> None:
     trained(fresh("llama"), tmp_path, replace(QUICK, epochs=1))
-    with pytest.raises(TrainingError, match=f"holds a run with another {word}: "):
+    with pytest.raises(TrainingError, match=rf"holds a run with another {word} \(.* there, .* here\): "):
         trained(fresh("llama"), tmp_path, replace(QUICK, epochs=1, **change))
     with pytest.raises(TrainingError, match="another model"):
         trained(fresh("qwen3"), tmp_path, replace(QUICK, epochs=1))
@@ -435,6 +436,16 @@ def test_damaged_runs_are_named(fresh: Load, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"{")
     with pytest.raises(TrainingError, match=f"{name} is damaged"):
         trained(fresh("llama"), tmp_path, replace(QUICK, epochs=1))
+
+
+def test_a_finished_writer_is_not_written_over(fresh: Load, tmp_path: Path) -> None:
+    first = trained(fresh("llama"), tmp_path / "run", replace(QUICK, epochs=1))
+    (tmp_path / "copy").mkdir()
+    for name in ("adapter.safetensors", "writer.json"):
+        shutil.copy(tmp_path / "run" / name, tmp_path / "copy" / name)
+    with pytest.raises(TrainingError, match="copy holds a trained writer, and no run to go on with"):
+        trained(fresh("llama"), tmp_path / "copy", replace(QUICK, epochs=1))
+    assert read_writer(tmp_path / "copy").digest == first.digest
 
 
 def test_without_its_checkpoint_a_run_begins_anew(fresh: Load, tmp_path: Path) -> None:
@@ -526,14 +537,27 @@ def test_folders_hold_one_data_set_a_file(tmp_path: Path) -> None:
     lines = [{**LINE, "question": f"{number}?"} for number in range(20)]
     written(tmp_path / "a.jsonl", *lines)
     (tmp_path / "more").mkdir()
-    written(tmp_path / "more" / "b.ndjson", *lines, *lines)
+    others = [{**line, "question": f"And {line['question']}"} for line in lines]
+    written(tmp_path / "more" / "b.ndjson", *others, *others)
     written(tmp_path / ".hidden.jsonl", "no JSON")
     sets = read_data([tmp_path], held_out=9, samples=10, seed=3)
     assert [(s.name, len(s.training) + len(s.held_out)) for s in sets] == [("a", 10), ("b", 10)]
     assert read_data([tmp_path], held_out=9, samples=10, seed=3) == sets
     assert read_data([tmp_path], held_out=9, samples=10, seed=4) != sets
     whole = read_data([tmp_path], held_out=9)[1]
-    assert not {e.digest for e in whole.training} & {e.digest for e in whole.held_out}, "twins are on one side"
+    assert not {e.prompt for e in whole.training} & {e.prompt for e in whole.held_out}, "twins are on one side"
+
+
+def test_what_is_held_out_is_trained_on_under_no_name(tmp_path: Path) -> None:
+    """The same prompt with other answers, or in another file."""
+    lines = [{**LINE, "question": f"{number}?"} for number in range(40)]
+    written(tmp_path / "a.jsonl", *lines, *({**line, "answer": ["one", "1"]} for line in lines))
+    written(tmp_path / "b.jsonl", *({**line, "question": f"b {line['question']}"} for line in lines), *lines)
+    sets = read_data([tmp_path])
+    apart = {example.prompt for part in sets for example in part.held_out}
+    assert [len(part.held_out) for part in sets] == [4, 8]
+    assert not apart & {example.prompt for part in sets for example in part.training}
+    assert len({example.prompt for part in sets for example in part.training} | apart) == 80
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ and ``trailer``, (n, C) each. `writer.json` says how they are used, and for whic
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ import safetensors.torch
 from torch import Tensor
 
 from kvbind.errors import ModelError
+from kvbind.files import write_file
 
 Kind = Literal["writer", "packet", "joint"]
 Frame = Literal["bare", "template"]
@@ -106,19 +106,9 @@ def save_writer(
         "training": dict(training),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / WEIGHTS, data)
-    write_whole(folder / WRITER_FACTS, (json.dumps(facts, indent=2) + "\n").encode())
+    write_file(folder / WEIGHTS, [data])
+    write_file(folder / WRITER_FACTS, [(json.dumps(facts, indent=2) + "\n").encode()])
     return read_writer(folder)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    work = path.with_name(f".{path.name}.part")
-    with work.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    work.replace(path)
 
 
 def _digest(config: WriterConfig, weights: bytes) -> str:

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from kvbind.bank.keys import FORMAT
-from kvbind.bank.recordfile import write_file
 from kvbind.errors import BankError
+from kvbind.files import write_file
 
 MARKER, CATALOGUE = "bank.json", "catalogue.sqlite"
 

@@ -9,9 +9,8 @@ import json
 import math
 import os
 import threading
-import uuid
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,7 @@ import xxhash
 from torch import Tensor
 
 from kvbind.errors import BankError, DamagedRecordError
-
-Part = bytes | memoryview
+from kvbind.files import Part
 
 DTYPES = {
     "BOOL": torch.bool,
@@ -97,33 +95,6 @@ def pack(key: str, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> li
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)
     return [len(text).to_bytes(_PREFIX, "little") + text, *bodies]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the folder's entries survive a power cut, where the system lets folders be opened."""
-    if os.name == "nt":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_file(path: Path, parts: Iterable[Part]) -> int:
-    """Write a file so that it is there whole or not at all, and return its bytes; raises OSError."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            written = sum(file.write(part) for part in parts)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return written
 
 
 def _check_entry(entry: Mapping[str, Any], checksums: Sequence[str]) -> None:

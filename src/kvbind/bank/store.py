@@ -10,8 +10,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from kvbind.bank.recordfile import RecordFile, pack, sync_folder, write_file
+from kvbind.bank.recordfile import RecordFile, pack
 from kvbind.errors import BankError
+from kvbind.files import sync_folder, write_file
 
 _KEY = re.compile(r"[0-9a-z_-]{2,128}")
 _SUFFIX = ".safetensors"

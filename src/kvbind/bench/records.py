@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvbind.bank.recordfile import write_file
 from kvbind.errors import BenchError
+from kvbind.files import write_file
 
 CONFIG, RECORDS, COSTS = "run.json", "run.jsonl", "compile.jsonl"
 SHOWN_CHARACTERS = 40

@@ -5,11 +5,11 @@ import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kvbind.bank.recordfile import write_file
 from kvbind.bench.cells import Table, values
 from kvbind.bench.groups import gather
 from kvbind.bench.html import html
 from kvbind.bench.sections import NOTES, TITLE, Section, section
+from kvbind.files import write_file
 
 MARKDOWN, CSV, HTML = "report.md", "report.csv", "report.html"
 

@@ -171,13 +171,13 @@ def export(task: str, out: Path, n: int | None, seed: int, data: Path | None, de
     from kvbind.bench.export import lines
     from kvbind.bench.run import Options
     from kvbind.cli.settings import load_engine, resolve
-    from kvbind.writers import write_whole
+    from kvbind.files import write_file
 
     settings = resolve({}, methods=[], **given)
     engine = load_engine(Bank.memory(), settings, device)
     loaded = _load(engine, task, data, Options(("full",), n, seed))
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, "".join(line + "\n" for line in lines(loaded)).encode())
+    write_file(out, [(line + "\n").encode() for line in lines(loaded)])
     click.echo(f"wrote {count(len(loaded.examples), 'example')} to {out}")
 
 

@@ -6,8 +6,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from kvbind.bank.recordfile import write_file
 from kvbind.errors import ConfigError
+from kvbind.files import write_file
 from kvbind.types import PageSpec
 
 FORMAT = 1

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     help="Text methods to compare; may be repeated.",
 )
 @click.option("--samples", type=click.IntRange(1), default=20, show_default=True, help="Examples of each file.")
-@click.option("--layers", is_flag=True, help="Print every layer, and not their mean.")
+@click.option("--layers", is_flag=True, help="Print every layer, and not all together.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Also draw it as this SVG.")
 @options.as_json
 @click.option("--device", default="cpu", show_default=True, metavar="NAME", help="Such as cpu or cuda:0.")
@@ -56,7 +56,8 @@ def diagnose(
 
     Compared is the question's attention on each document, at its first rows, in its interior and at its last rows, by
     layer: the deviation, Σ |stitched − full| / Σ full, and the density ratio, Σ stitched / Σ full. Soft rows have no
-    counterpart; the share of attention on them is told apart.
+    counterpart; the share of attention on them is told apart. A trained writer is to be judged on questions that it was
+    not trained on.
 
     \b
     kvbind diagnose --model M --data notes.jsonl --method prefix-free --method sempic:adapter=my-writer --plot a.svg
@@ -74,10 +75,10 @@ def diagnose(
     else:
         console().print(_table(found, layers))
     if plot is not None:
+        from kvbind.files import write_file
         from kvbind.train.plot import draw_deviations
-        from kvbind.writers import write_whole
 
-        write_whole(plot, draw_deviations(found).encode())
+        write_file(plot, [draw_deviations(found).encode()])
 
 
 def _diagnose(model: str, given: dict[str, Any], examples: Sequence[Any], methods: Sequence[str]) -> "list[Deviations]":
@@ -98,16 +99,18 @@ def _diagnose(model: str, given: dict[str, Any], examples: Sequence[Any], method
 
 def _table(found: "Sequence[Deviations]", layers: bool) -> "Table":
     """Deviation at the first row, the next seven, in the interior and at the last eight; density ratios; soft rows."""
+    from kvbind.train.diagnostics import EDGE
+
     numbers = ("+1", "+2 to +8", "interior", "-8 to -1", "density +1", "density +2 to +8", "soft rows")
     table = plain_table("method", "layer", right=numbers)
     for part in found:
         for layer in range(part.deviation.shape[0]) if layers else [None]:
             chosen = slice(None) if layer is None else slice(layer, layer + 1)
-            deviation, density = part.deviation[chosen].nanmean(0), part.density[chosen].nanmean(0)
-            cells = [deviation[0], deviation[1:8].nanmean(), deviation[8], deviation[9:].nanmean()]
-            cells += [density[0], density[1:8].nanmean()]
-            row = [f"{float(cell):.3f}" for cell in cells]
-            table.add_row(part.method, "mean" if layer is None else str(layer), *row, f"{part.soft[chosen].mean():.1%}")
+            starts, interior, ends = (slice(0, 1), slice(1, EDGE)), slice(EDGE, EDGE + 1), slice(EDGE + 1, None)
+            cells = [part.over(chosen, places)[0] for places in (*starts, interior, ends)]
+            cells += [part.over(chosen, places)[1] for places in starts]
+            row = [f"{cell:.3f}" for cell in cells]
+            table.add_row(part.method, "all" if layer is None else str(layer), *row, f"{part.soft[chosen].mean():.1%}")
     return table
 
 

@@ -104,8 +104,8 @@ def _draw(table: "Table", path: Path) -> None:
 
     from rich.console import Console
 
-    from kvbind.writers import write_whole
+    from kvbind.files import write_file
 
     drawing = Console(record=True, width=80, file=io.StringIO())
     drawing.print(table)
-    write_whole(path, drawing.export_svg(title="kvbind profile-layers").encode())
+    write_file(path, [drawing.export_svg(title="kvbind profile-layers").encode()])

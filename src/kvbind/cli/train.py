@@ -76,14 +76,15 @@ def train(kind: "Kind", model: str, data: tuple[Path, ...], out: Path, device: s
 
 
 def _settings(kind: "Kind", device: str, given: dict[str, Any]) -> "Settings":
-    from kvbind.train.settings import EPOCHS, Settings
+    from kvbind.train.settings import BATCH, EPOCHS, Settings
     from kvbind.train.teacher import Teaching
 
     teaching = Teaching(given["max_tokens"], given["top"], given["answers"] == "data")
-    names = ("lr", "batch", "group", "rank", "alpha", "soft", "frame", "seed")
+    names = ("lr", "group", "rank", "alpha", "soft", "frame", "seed")
     chosen = given["checkpointing"] if given["checkpointing"] is not None else not device.startswith("cpu")
-    epochs = given["epochs"] or EPOCHS[kind]
-    return Settings(kind, epochs, **{name: given[name] for name in names}, checkpointing=chosen, teaching=teaching)
+    epochs, batch = given["epochs"] or EPOCHS[kind], given["batch"] or BATCH[kind]
+    rest = {name: given[name] for name in names}
+    return Settings(kind, epochs, batch, **rest, checkpointing=chosen, teaching=teaching)
 
 
 def _train(

@@ -77,7 +77,7 @@ def step_options(function: F) -> F:
             show_default=True,
             help="Learning rate at the start; it falls to 0.",
         ),
-        click.option("--batch", type=POSITIVE, default=16, show_default=True, help="Examples a step."),
+        click.option("--batch", type=POSITIVE, help="Examples a step.  [default: 16; packet: 64]"),
         click.option("--group", type=POSITIVE, default=4, show_default=True, help="Examples in memory at a time."),
         click.option(
             "--checkpointing/--no-checkpointing",

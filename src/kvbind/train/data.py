@@ -31,8 +31,12 @@ class Example:
     @property
     def digest(self) -> str:
         """SHA-256 over everything but its place."""
-        content = json.dumps([self.documents, self.question, self.answers, self.before])
-        return hashlib.sha256(content.encode()).hexdigest()
+        return _sha256([self.documents, self.question, self.answers, self.before])
+
+    @property
+    def prompt(self) -> str:
+        """SHA-256 over what the model is shown; the answers that count as right are not."""
+        return _sha256([self.documents, self.question, self.before])
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,17 @@ def read_data(
 ) -> list[DataSet]:
     """Data sets of files, and of folders with such files; TrainingError names the first broken line of any.
 
-    `samples` draws that many of each file by `seed`. Held out are `held_out` examples of each, at most a tenth but at
-    least one, by their digest: the same whatever else the file holds. An example that occurs twice is on one side.
+    `samples` draws that many of each file by `seed`. Held out are `held_out` prompts of each, at most a tenth but at
+    least one, by their digest, in whatever order the file has them. No prompt that any file holds out is trained on.
     """
     files = [file for path in paths for file in _files(path)]
-    return [_split(_stem(file, files), _sampled(list(_examples(file)), samples, seed), held_out) for file in files]
+    read = {file: _sampled(list(_examples(file)), samples, seed) for file in files}
+    chosen = {file: _held_out(examples, held_out) for file, examples in read.items()}
+    apart = {example.prompt for examples in chosen.values() for example in examples}
+    return [
+        DataSet(_stem(file, files), tuple(one for one in read[file] if one.prompt not in apart), chosen[file])
+        for file in files
+    ]
 
 
 def _stem(file: Path, files: Sequence[Path]) -> str:
@@ -78,13 +88,10 @@ def _sampled(examples: list[Example], samples: int | None, seed: int) -> list[Ex
     return [examples[number] for number in sorted(Random(seed).sample(range(len(examples)), samples))]
 
 
-def _split(name: str, examples: Sequence[Example], held_out: int) -> DataSet:
-    digests = sorted({example.digest for example in examples})
-    count = min(held_out, max(1, len(digests) // 10)) if len(digests) > 1 else 0
-    chosen = set(digests[:count])
-    unique = {example.digest: example for example in examples}
-    kept = tuple(example for example in examples if example.digest not in chosen)
-    return DataSet(name, kept, tuple(unique[digest] for digest in digests[:count]))
+def _held_out(examples: Sequence[Example], most: int) -> tuple[Example, ...]:
+    unique = {example.prompt: example for example in examples}
+    count = min(most, max(1, len(unique) // 10)) if len(unique) > 1 else 0
+    return tuple(unique[prompt] for prompt in sorted(unique)[:count])
 
 
 def _examples(path: Path) -> Iterator[Example]:
@@ -99,6 +106,10 @@ def _examples(path: Path) -> Iterator[Example]:
         raise TrainingError(f"{path}: cannot be read ({error.strerror}): check the path and its permissions") from error
     if not found:
         raise TrainingError(f"{path}: empty: give it one example a line")
+
+
+def _sha256(content: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _example(line: bytes, place: str) -> Example:

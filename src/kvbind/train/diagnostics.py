@@ -34,12 +34,32 @@ PLACES = (*(f"+{n}" for n in range(1, EDGE + 1)), "interior", *(f"-{n}" for n in
 
 @dataclass(frozen=True)
 class Deviations:
-    """One method's deviation and density ratio, (L, P) each, and the share of attention on soft rows (L,)."""
+    """One method against full prefill by layer and place.
+
+    `off`, `full` and `stitched` are Σ |stitched − full|, Σ full and Σ stitched (L, P); `soft` the share of attention on
+    soft rows (L,).
+    """
 
     method: str
-    deviation: Tensor
-    density: Tensor
+    off: Tensor
+    full: Tensor
+    stitched: Tensor
     soft: Tensor
+
+    @property
+    def deviation(self) -> Tensor:
+        """(L, P)."""
+        return self.off / self.full
+
+    @property
+    def density(self) -> Tensor:
+        """(L, P)."""
+        return self.stitched / self.full
+
+    def over(self, layers: slice, places: slice) -> tuple[float, float]:
+        """Deviation and density ratio over some layers and places together."""
+        off, full, stitched = (sums[layers, places].sum() for sums in (self.off, self.full, self.stitched))
+        return float(off / full), float(stitched / full)
 
 
 @torch.no_grad()
@@ -65,8 +85,7 @@ def diagnose(
             layout, stitched = _attention(engine, example, spelling)
             sums[spelling] += _compared(whole, full, layout, stitched)
     return [
-        Deviations(name, found[0] / found[1], found[2] / found[1], found[3, :, 0] / len(examples))
-        for name, found in sums.items()
+        Deviations(name, found[0], found[1], found[2], found[3, :, 0] / len(examples)) for name, found in sums.items()
     ]
 
 

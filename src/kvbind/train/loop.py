@@ -142,7 +142,8 @@ def one_step(run: Run) -> tuple[float, float, float]:
         total += float(loss.detach())
     norm = float(torch.nn.utils.clip_grad_norm_(run.parameters, run.settings.clip))
     if not (math.isfinite(total) and math.isfinite(norm)):
-        raise not_a_number(run, "the loss" if math.isfinite(norm) else "the gradient")
+        what = "the gradient" if math.isfinite(total) else "the loss"
+        raise not_a_number(run.folder, what, run.step + 1, run.kept)
     rate = run.settings.lr * (1 - run.step / run.total)
     for group in run.optimizer.param_groups:
         group["lr"] = rate

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from kvbind.errors import TrainingError
+from kvbind.files import write_file
 from kvbind.models import Writer
 from kvbind.models.identity import json_digest
 from kvbind.train.data import DataSet, Example
@@ -18,7 +19,7 @@ from kvbind.train.plot import draw
 from kvbind.train.settings import Settings
 from kvbind.train.student import Student
 from kvbind.train.teacher import Lesson
-from kvbind.writers import TrainedWriter, save_writer, write_whole
+from kvbind.writers import WRITER_FACTS, TrainedWriter, save_writer
 
 CHECKPOINT, LOG, RUN, PLOT = "checkpoint.pt", "log.jsonl", "run.json", "loss.svg"
 ADAM = {"betas": (0.9, 0.999), "weight_decay": 0.0}
@@ -75,7 +76,7 @@ class Run:
     def save(self) -> TrainedWriter:
         """Write the checkpoint, the writer as it is now, and the plot; TrainingError if a weight is not a number."""
         if not all(bool(parameter.isfinite().all()) for parameter in self.parameters):
-            raise not_a_number(self, "a weight")
+            raise not_a_number(self.folder, "a weight", self.step, self.kept)
         state = {
             "step": self.step,
             "seconds": self.seconds,
@@ -84,8 +85,8 @@ class Run:
         }
         buffer = BytesIO()
         torch.save(state, buffer)
-        write_whole(self.folder / CHECKPOINT, buffer.getvalue())
-        write_whole(self.folder / PLOT, draw(self.log, self.total, self.folder.resolve().name).encode())
+        write_file(self.folder / CHECKPOINT, [buffer.getbuffer()])
+        write_file(self.folder / PLOT, [draw(self.log, self.total, self.folder.resolve().name).encode()])
         self.kept, self.saved = self.step, time.monotonic()
         return save_writer(
             self.folder,
@@ -120,14 +121,15 @@ class Run:
         except Exception as error:  # torch raises nearly every type for a damaged file
             raise TrainingError(f"{path} is damaged: delete it to train anew, from the teacher's answers on") from error
         self.log = [record for record in _records(self.folder / LOG) if record["step"] <= self.step]
-        write_whole(self.folder / LOG, "".join(json.dumps(record) + "\n" for record in self.log).encode())
+        write_file(self.folder / LOG, [(json.dumps(record) + "\n").encode() for record in self.log])
 
 
-def not_a_number(run: Run, what: str) -> TrainingError:
-    """Why training stops here, and what is left of it."""
+def not_a_number(folder: Path, what: str, step: int, kept: int) -> TrainingError:
+    """Why training stops at a step, and what is left of it; before any update the rate cannot be the cause."""
+    mend = "a lower lr" if step > 1 else "another --dtype"
     return TrainingError(
-        f"{what} is not a number at step {run.step + 1}: training stopped; {run.folder} keeps the writer of "
-        f"{run.kept} steps. Train with a lower lr, into another folder"
+        f"{what} is not a number at step {step}: training stopped; {folder} keeps the writer of {kept} steps. Train "
+        f"with {mend}, into another folder"
     )
 
 
@@ -142,13 +144,21 @@ def claim(folder: Path, identity: dict[str, Any]) -> None:
             raise TrainingError(f"{path} is damaged: train into another folder") from error
         differing = [name for name in plain if before.get(name) != plain[name]]
         if differing:
+            told = ", ".join(_difference(name, before.get(name), plain[name]) for name in differing)
             raise TrainingError(
-                f"{folder} holds a run with another {', '.join(differing)}: go on with what it was begun with, or "
-                "train into another folder"
+                f"{folder} holds a run with another {told}: go on with what it was begun with, or train into another "
+                "folder"
             )
         return
+    if (folder / WRITER_FACTS).exists():
+        raise TrainingError(f"{folder} holds a trained writer, and no run to go on with: train into another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(path, (json.dumps(plain, indent=2) + "\n").encode())
+    write_file(path, [(json.dumps(plain, indent=2) + "\n").encode()])
+
+
+def _difference(name: str, there: Any, here: Any) -> str:
+    """What differs, with its values unless they are digests."""
+    return name if name in ("data", "model") else f"{name} ({there} there, {here} here)"
 
 
 def identity_of(settings: Settings, data: Sequence[DataSet], model: dict[str, Any]) -> dict[str, Any]:

@@ -20,8 +20,8 @@ class Settings:
 
     kind: Kind
     epochs: int
+    batch: int
     lr: float = 5e-4
-    batch: int = 16
     group: int = 4
     rank: int = 8
     alpha: float = 16.0
@@ -56,3 +56,5 @@ class Settings:
 
 EPOCHS = {"writer": 5, "packet": 30, "joint": 5}
 """The published lengths of training (SemPIC; KV Packet)."""
+BATCH = {"writer": 16, "packet": 64, "joint": 16}
+"""The published numbers of examples a step."""

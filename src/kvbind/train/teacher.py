@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from kvbind.errors import TrainingError
+from kvbind.files import write_file
 from kvbind.models import Context, line
 from kvbind.models.identity import json_digest
 from kvbind.steps.decode import Generation, Sampling, decode
@@ -19,7 +20,6 @@ from kvbind.steps.read import keep, prefill, read
 from kvbind.train.data import Example
 from kvbind.train.loss import compress
 from kvbind.train.student import make_prompt
-from kvbind.writers import write_whole
 
 SHARD = 64
 """Lessons in one file: as many are lost at most when a run is killed."""
@@ -153,7 +153,7 @@ def _store(folder: Path, lessons: dict[str, Lesson]) -> None:
     facts = {key: {"text": lesson.text, "end": lesson.end} for key, lesson in lessons.items()}
     folder.mkdir(parents=True, exist_ok=True)
     data = safetensors.torch.save(tensors, {"lessons": json.dumps(facts)})
-    write_whole(folder / f"lessons-{json_digest(list(lessons))[:16]}.safetensors", data)
+    write_file(folder / f"lessons-{json_digest(list(lessons))[:16]}.safetensors", [data])
 
 
 def _stored(folder: Path, keys: Collection[str]) -> dict[str, Lesson]:
