@@ -252,9 +252,10 @@ def test_reuse_that_was_refused_is_tried_again(load: Load) -> None:
 
 
 def test_what_one_method_costs_says_nothing_of_another(load: Load) -> None:
-    engine = Engine(load("llama"))
-    names = [cost_name(engine.method(m)) for m in ("cacheblend:0.1", "cacheblend:0.9", "qcfuse", "qcfuse:digest=0.5")]
-    assert len(set(names)) == 4
+    engine = Engine(load("glm4v"))
+    spelled = ("cacheblend:0.1", "cacheblend:0.9", "qcfuse", "qcfuse:digest=0.5", "qcfuse:template=on", "qcfuse:dpi=72")
+    names = [cost_name(engine.method(method)) for method in spelled]
+    assert len(set(names)) == len(spelled)
     assert cost_name(engine.method("cacheblend:0.9")) == names[1]
 
 

@@ -12,7 +12,7 @@ from conversations import CARD, DOCUMENTS, QUESTION
 from kvbind import Engine, Method, Page, PageSpec, Sampling, Text, Write, parse_method
 from kvbind.errors import MethodError
 from kvbind.methods import factories, table
-from kvbind.steps.fetch import label
+from kvbind.types import label
 from tiny import FAMILIES, VISION
 
 TEXT_METHODS = (

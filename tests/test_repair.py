@@ -322,6 +322,7 @@ def test_a_later_turn_repairs_what_is_new_in_it(load: Load, spelling: str) -> No
         ("epic:-1", "0 or more"),
         ("epic:500", "document pier has a passage of"),
         ("qcfuse:layer=7", "critical layer 7: the model has layers 0 to"),
+        ("qcfuse:layer=-3", "qcfuse:layer=-3: give a layer's number from 0 on"),
         ("cacheblend:check=9", "cacheblend:check=9: the model has layers 0 to"),
     ],
 )

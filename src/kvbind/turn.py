@@ -11,7 +11,8 @@ from kvbind.steps.clock import Stopwatch
 from kvbind.steps.decode import Generation
 from kvbind.steps.feed import Loading
 from kvbind.steps.layout import Layout
-from kvbind.steps.plan import Plan, label
+from kvbind.steps.plan import Plan
+from kvbind.types import label
 
 
 @dataclass(frozen=True)

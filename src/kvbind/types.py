@@ -88,6 +88,11 @@ class Page:
 Representation = Text | Page
 
 
+def label(representation: Representation) -> str:
+    """A representation's short name: `text` or `page@72`."""
+    return f"page@{representation.dpi}" if isinstance(representation, Page) else "text"
+
+
 @dataclass(frozen=True)
 class Chunk:
     """The piece of a document that is compiled as one: the whole text, or what one page holds.

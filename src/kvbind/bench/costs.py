@@ -10,8 +10,7 @@ from kvbind.engine import Engine
 from kvbind.methods import Method
 from kvbind.steps.companions import critical_layers
 from kvbind.steps.library import Library
-from kvbind.steps.plan import label
-from kvbind.types import Document, Page, Representation
+from kvbind.types import Document, Page, Representation, label
 
 
 def prepare(engine: Engine, journal: Journal, documents: Iterable[Document], method: Method) -> tuple[str, ...]:

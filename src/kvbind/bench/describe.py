@@ -21,7 +21,7 @@ from kvbind.methods import Method, given
 from kvbind.models.identity import json_digest
 from kvbind.scores import EXTRACT, exact_match, first_line, longbench_f1, micro_counts, without_thoughts
 from kvbind.steps.clock import TTFT_STEPS
-from kvbind.steps.plan import label
+from kvbind.types import label
 
 FORMAT = 1
 

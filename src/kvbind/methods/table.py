@@ -101,6 +101,8 @@ def qcfuse(
     `layer` -1: the model's profiled layer, or its middle one. `digest`: the share of each document's rows, those with
     the largest keys, that the question is read behind.
     """
+    if layer < -1:
+        raise MethodError(f"qcfuse:layer={layer}: give a layer's number from 0 on, or -1 for the profiled one")
     probe = Probe("norm", digest, () if layer < 0 else (layer,))
     return _query_centric("qcfuse", ratio, probe, template, _shown(page, dpi))
 

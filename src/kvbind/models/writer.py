@@ -68,7 +68,10 @@ def load_writer(backbone: Backbone, trained: TrainedWriter) -> Writer:
     with backbone.lock:
         if trained.digest not in known:
             writer = new_writer(backbone, trained.digest, trained.config)
-            writer.fill(trained.tensors())
+            try:
+                writer.fill(trained.tensors())
+            except ModelError as error:
+                raise ModelError(f"{trained.path}: {error}") from error
             known[trained.digest] = writer
         return known[trained.digest]
 

@@ -115,7 +115,7 @@ def _anchor_rows(library: Library, choice: Choice, whole: Passage, write: Write,
     if count in (0, whole.rows):
         return torch.arange(count)
     if probe.anchors == "norm":
-        return largest(whole.kv.k(layer).float().norm(dim=-1).mean(dim=0), count)
+        return largest(whole.kv.k(layer).float().norm(dim=-1).mean(dim=0), count).cpu()
     scores = _repeat_scores(library, choice, whole, write)
     scores[:ALWAYS] = float("inf")
     return largest(scores, max(count, min(ALWAYS, whole.rows)))

@@ -9,8 +9,8 @@ from kvbind.methods import Method
 from kvbind.steps.companions import prepare
 from kvbind.steps.fetch import compile_choices
 from kvbind.steps.library import Library
-from kvbind.steps.plan import Choice, label
-from kvbind.types import Document, Page, Passage
+from kvbind.steps.plan import Choice
+from kvbind.types import Document, Page, Passage, label
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvbind.methods import Method
 from kvbind.models import Backbone
+from kvbind.types import label
 
 SMALL = 256
 """Requests of fewer rows are never computed whole instead: their times are mostly overhead and noise."""
@@ -121,12 +122,13 @@ class Speeds:
 
 
 def cost_name(method: Method) -> str:
-    """A method with the parameters that decide what it repairs: what one of them costs says nothing of another."""
+    """A method with all that decides what it repairs: what one of them costs says nothing of another."""
     selector = method.selector
     if selector is None:
         return method.name
     given = [getattr(part, "keywords", {}) for part in (selector.pick, selector.shares)]
-    return f"{method.name} {given} {selector.probe}"
+    compiled = [method.write.label if method.write else "", *map(label, method.representations)]
+    return f"{method.name} {given} {selector.probe} {compiled}"
 
 
 def decide(speeds: Speeds, method: str, request: Request) -> Decision:

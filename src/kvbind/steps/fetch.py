@@ -7,9 +7,9 @@ from kvbind.errors import KvbindError
 from kvbind.methods import Method, Write
 from kvbind.steps.clock import Stopwatch
 from kvbind.steps.library import Library
-from kvbind.steps.plan import Choice, label
+from kvbind.steps.plan import Choice
 from kvbind.steps.write import add_soft_rows, write_passages
-from kvbind.types import Encoding, Passage
+from kvbind.types import Encoding, Passage, label
 
 # Rows of one compile batch. A GPU needs many to be busy; a CPU is busy with few, and progress shows sooner.
 BATCH_ROWS = {"cuda": 8192, "cpu": 1024}

@@ -10,7 +10,7 @@ from kvbind.models import Part, Turn
 from kvbind.relevance import cosines
 from kvbind.steps.layout import Content
 from kvbind.steps.library import Library
-from kvbind.types import Chunk, Doc, Page, Representation
+from kvbind.types import Chunk, Doc, Page, Representation, label
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,6 @@ class Choice:
     def shown(self) -> str:
         """Its representation's short name: `text` or `page@72`."""
         return label(self.representation)
-
-
-def label(representation: Representation) -> str:
-    """A representation's short name: `text` or `page@72`."""
-    return f"page@{representation.dpi}" if isinstance(representation, Page) else "text"
 
 
 @dataclass(frozen=True)
