@@ -1,5 +1,6 @@
 """`kvbind bench`: methods against each other, quality and time, and the report."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,7 +83,7 @@ def run(bank: Path | None, out: Path, device: str, **given: Any) -> None:
     settings = resolve(remembered(bank) if bank else {}, methods=spelled, **given)
     for spelling in settings.methods:
         ready_method(spelling, settings.page)
-    records = _run(settings, bank, device, tasks, data, longest, drawn, out)
+    records = _run(settings, bank, device, lambda engine: _load(engine, tasks, data, longest, drawn), drawn, out)
     failed = sum("error" in record for record in records)
     click.echo(f"{count(len(records), 'record')} in {out}, {failed:,} of them failures: kvbind bench report {out}")
 
@@ -91,9 +92,7 @@ def _run(
     settings: "Settings",
     folder: Path | None,
     device: str,
-    tasks: list[str],
-    data: Path | None,
-    longest: int | None,
+    load: "Callable[[Engine], list[Task]]",
     drawn: "Options",
     out: Path,
 ) -> "list[Record]":
@@ -105,15 +104,16 @@ def _run(
     with Bank.open(folder) if folder else Bank.memory() as opened:
         with shown.status(f"loading {settings.model}"):
             engine = load_engine(opened, settings, device)
-        loaded = [_load(engine, task, data, drawn) for task in tasks]
-        loaded = [replace(task, max_tokens=longest or task.max_tokens) for task in loaded]
+        tasks = load(engine)
         with run_display() as tell:
-            records = run(engine, loaded, drawn, out, tell)
+            records = run(engine, tasks, drawn, out, tell)
         warn_damage(list(opened.damage), "put aside and compiled again, within a request or before it")
     return records
 
 
-def _load(engine: "Engine", spelling: str, data: Path | None, drawn: "Options") -> "Task":
+def _load(
+    engine: "Engine", tasks: Sequence[str], data: Path | None, longest: int | None, drawn: "Options"
+) -> "list[Task]":
     from kvbind.bench.tasks import TaskOptions, load_task
 
     backbone = engine.backbone
@@ -125,7 +125,8 @@ def _load(engine: "Engine", spelling: str, data: Path | None, drawn: "Options") 
         encode=backbone.tokens,
         decode=backbone.tokenizer.decode,
     )
-    return load_task(spelling, asked)
+    loaded = [load_task(spelling, asked) for spelling in tasks]
+    return [replace(task, max_tokens=longest or task.max_tokens) for task in loaded]
 
 
 @bench.command("report", short_help="Make tables and figures of runs.")
@@ -175,7 +176,7 @@ def export(task: str, out: Path, n: int | None, seed: int, data: Path | None, de
 
     settings = resolve({}, methods=[], **given)
     engine = load_engine(Bank.memory(), settings, device)
-    loaded = _load(engine, task, data, Options(("full",), n, seed))
+    (loaded,) = _load(engine, [task], data, None, Options(("full",), n, seed))
     out.parent.mkdir(parents=True, exist_ok=True)
     write_file(out, [(line + "\n").encode() for line in lines(loaded)])
     click.echo(f"wrote {count(len(loaded.examples), 'example')} to {out}")
