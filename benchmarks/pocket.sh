@@ -13,8 +13,8 @@ TEXT="$TEXT;cacheblend:0.16;qcfuse:0.3;qcfuse-view:0.5"
 TEXT="$TEXT;kv-packet:adapter=$WRITERS/kv-packet;sempic:adapter=$WRITERS/sempic;joint:adapter=$WRITERS/joint"
 PAGES="qv-pic;qv-pic:template=off"
 for DPI in 72 120; do
-  for METHOD in full prefix-free dummy:k=2 dummy:k=4 dummy:k=8 template epic:k=4 cacheblend:ratio=0.16; do
-    case $METHOD in *:*) PAGES="$PAGES;$METHOD,dpi=$DPI" ;; *) PAGES="$PAGES;$METHOD:dpi=$DPI" ;; esac
+  for METHOD in full: prefix-free: dummy:k=2, dummy:k=4, dummy:k=8, template: epic:k=4, cacheblend:ratio=0.16,; do
+    PAGES="$PAGES;${METHOD}dpi=$DPI"
   done
 done
 for DPI in 96 144 168; do

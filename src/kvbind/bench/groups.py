@@ -103,9 +103,9 @@ def _group(runs: Sequence[Run]) -> Group:
 
 def _brief(run: Run) -> Run:
     """The run with names for paths; of methods that would be called the same, each keeps its own."""
-    count = Counter(_name(facts["spelling"]) for facts in run.config["methods"])
-    spelled = [facts["spelling"] for facts in run.config["methods"]]
-    names = {spelling: _name(spelling) if count[_name(spelling)] == 1 else spelling for spelling in spelled}
+    short = {facts["spelling"]: _name(facts["spelling"]) for facts in run.config["methods"]}
+    count = Counter(short.values())
+    names = {spelling: name if count[name] == 1 else spelling for spelling, name in short.items()}
     config = {
         **run.config,
         "model": _name(str(run.config["model"])),

@@ -103,13 +103,12 @@ def _table(found: "Sequence[Deviations]", layers: bool) -> "Table":
 
     numbers = ("+1", "+2 to +8", "interior", "-8 to -1", "density +1", "density +2 to +8", "soft rows")
     table = plain_table("method", "layer", right=numbers)
+    places = (slice(0, 1), slice(1, EDGE), slice(EDGE, EDGE + 1), slice(EDGE + 1, None))
     for part in found:
-        for layer in range(part.deviation.shape[0]) if layers else [None]:
+        for layer in range(len(part.soft)) if layers else [None]:
             chosen = slice(None) if layer is None else slice(layer, layer + 1)
-            starts, interior, ends = (slice(0, 1), slice(1, EDGE)), slice(EDGE, EDGE + 1), slice(EDGE + 1, None)
-            cells = [part.over(chosen, places)[0] for places in (*starts, interior, ends)]
-            cells += [part.over(chosen, places)[1] for places in starts]
-            row = [f"{cell:.3f}" for cell in cells]
+            deviations, densities = zip(*(part.over(chosen, place) for place in places), strict=True)
+            row = [f"{cell:.3f}" for cell in (*deviations, *densities[:2])]
             table.add_row(part.method, "all" if layer is None else str(layer), *row, f"{part.soft[chosen].mean():.1%}")
     return table
 

@@ -1,6 +1,6 @@
 """What a command works with: the options given, what the bank remembers, and defaults, in this order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -65,10 +65,10 @@ def resolve(
     if name == DEFAULT_MODEL and not model:
         note(f"with the built-in reader {name!r}, a laboratory animal: give --model for answers in earnest")
     return Settings(
-        _absolute(name),
+        _absolute(name, BUILT_IN),
         tuple(dict.fromkeys(map(_absolute_adapter, methods))) or (known.get("method", "template"),),
         page_spec(known.get("page") or asdict(model_page(name) or PageSpec()), **page),
-        _absolute(embedder or known.get("embedder", "lexical")),
+        _absolute(embedder or known.get("embedder", "lexical"), ["lexical"]),
         dtype or known.get("dtype", "auto"),
     )
 
@@ -82,10 +82,9 @@ def page_spec(known: Mapping[str, Any], **given: Any) -> PageSpec:
     return replace(spec, font=str(path.resolve())) if path.suffix and path.is_file() else spec
 
 
-def _absolute(name: str) -> str:
+def _absolute(name: str, ours: Collection[str]) -> str:
     """A folder's full path, so that it is found from anywhere; hub ids and names of our own stay as they are."""
-    ours = name == "lexical" or name in BUILT_IN
-    return str(Path(name).resolve()) if not ours and Path(name).is_dir() else name
+    return str(Path(name).resolve()) if name not in ours and Path(name).is_dir() else name
 
 
 def _absolute_adapter(spelling: str) -> str:
