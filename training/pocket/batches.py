@@ -17,12 +17,13 @@ TEXT = 0
 
 @dataclass(frozen=True)
 class Shown:
-    """An entry in one representation: TEXT, or a DPI with its page and marks."""
+    """An entry in one representation: TEXT, or a DPI with its page and marks; `lead` is text that stands before it."""
 
     entry: Entry
     shown: int
     page: np.ndarray | None = None
     marks: Marks | None = None
+    lead: tuple[str, ...] = ()
 
 
 @dataclass
@@ -104,6 +105,9 @@ def _context(tokens: Tokens, notes: Sequence[Shown]) -> tuple[_Rows, int]:
         rows.put(ids, _straight(position, len(ids)))
         position += len(ids)
     for note in notes:
+        before = [token for text in note.lead for token in tokens.ids(text)]
+        rows.put(before, _straight(position, len(before)))
+        position += len(before)
         if note.page is None:
             ids = tokens.ids(note.entry.text + "\n\n")
             rows.put(ids, _straight(position, len(ids)))

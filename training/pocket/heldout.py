@@ -3,25 +3,23 @@
 from collections import defaultdict
 from typing import Any
 
-import numpy as np
 from batches import TEXT, Batch, Shown, Tokens, collate
-from glyphs import mark
 from material import Entry
-from model import CARD, DPIS
-from pages import glyphs
+from model import DPIS
+from pages import Pages
 
 from kvbind.notes import make_context
-from kvbind.render import Renderer
 
 
 def held_out(tokens: Tokens, notes: int, count: int = 24, questions: int = 5) -> dict[str, list[Batch]]:
     """Batches over contexts of the evaluation split, by representation; `mixed` shows the asked note at 120 DPI."""
     made: dict[str, list[Any]] = defaultdict(list)
+    pages = Pages(tokens.tokenizer)
     for seed in range(count):
         context = make_context(10_000 + seed, notes=notes, questions=questions, split="eval")
         entries = [Entry(note.text, note.id.partition("/")[2], ()) for note in context.notes]
         asked = [("ask", question.text, question.answer, question.gold) for question in context.questions]
-        drawn = {dpi: [_page(tokens, entry, dpi) for entry in entries] for dpi in DPIS}
+        drawn = {dpi: [_page(pages, entry, dpi) for entry in entries] for dpi in DPIS}
         made["text"].append(([Shown(entry, TEXT) for entry in entries], asked))
         for dpi in DPIS:
             made[str(dpi)].append((drawn[dpi], asked))
@@ -33,7 +31,5 @@ def held_out(tokens: Tokens, notes: int, count: int = 24, questions: int = 5) ->
     }
 
 
-def _page(tokens: Tokens, entry: Entry, dpi: int) -> Shown:
-    renderer = Renderer(CARD)
-    page = np.asarray(renderer.draw(entry.text, dpi).convert("L"))
-    return Shown(entry, dpi, page, mark(tokens.tokenizer, entry.text, glyphs(renderer, entry.text)))
+def _page(pages: Pages, entry: Entry, dpi: int) -> Shown:
+    return Shown(entry, dpi, pages.draw(entry, dpi), pages.marks(entry))

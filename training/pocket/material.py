@@ -97,7 +97,42 @@ LEVELS: Sequence[Level] = (
     Level((1, 3), (0.0, 0.05, 0.7, 0.05, 0.1, 0.1)),
     Level((1, 5), (0.0, 0.05, 0.75, 0.05, 0.05, 0.1)),
     Level((1, 7), (0.0, 0.05, 0.75, 0.05, 0.05, 0.1)),
+    Level((1, 12), (0.0, 0.05, 0.75, 0.05, 0.05, 0.1)),
+    Level((1, 16), (0.0, 0.05, 0.75, 0.05, 0.05, 0.1)),
 )
+
+INSTRUCTIONS = (
+    *("Answer the question from these notes.", "Here are some notes.", "Read what follows, and answer briefly."),
+    *("You are given notes, and a question about one of them.", f"The following are given passages. {ONLY}"),
+)
+BETWEEN = ("Next:", "And another one:", "* ", "A note:", "From the archive:")
+DUMMY = "x"
+"""What a method may put before a passage while it is compiled."""
+
+
+def leads(rng: Random, notes: int) -> list[tuple[str, ...]]:
+    """What stands before each note, every string encoded alone: mostly nothing, else an instruction, words, dummies."""
+    before: list[tuple[str, ...]] = [()] * notes
+    if rng.random() < 0.2:
+        before[0] = (rng.choice(INSTRUCTIONS) + rng.choice(("\n\n", " ", "\n")),)
+    kind = rng.random()
+    if kind < 0.08:
+        before = [(*lead, rng.choice(BETWEEN) + " ") for lead in before]
+    elif kind < 0.2:
+        before = [(*lead, *[DUMMY] * rng.randint(1, 4)) for lead in before]
+    return before
+
+
+def paragraphs(entries: Sequence[Entry], rng: Random) -> list[Entry]:
+    """Now and then two notes in one paragraph: a text in which a note begins where another ends."""
+    if rng.random() > 0.15:
+        return list(entries)
+    joined = []
+    for number in range(0, len(entries), 2):
+        pair = entries[number : number + 2]
+        questions = tuple(question for entry in pair for question in entry.questions)
+        joined.append(Entry(" ".join(entry.text for entry in pair), pair[0].subject, questions, pair[0].before))
+    return joined
 
 
 def draw_kinds(level: Level, rng: Random, share: float) -> list[str]:

@@ -18,8 +18,8 @@ from kvbind.models.families import FAMILIES
 from kvbind.notes import make_context
 from kvbind.types import PageSpec
 
-CARD = PageSpec(336, 84, 0, 0, 0, font_size=10, line_height=16.8, crop_width=False, crop_last_page=False)
-"""A whole number of visual tokens at 72 DPI (12 × 3) and at 120 (20 × 5), so that no page is ever resampled.
+CARD = PageSpec(420, 84, 0, 0, 0, font_size=12, line_height=16.8, crop_width=False, crop_last_page=False)
+"""A whole number of visual tokens at 72 DPI (15 × 3) and at 120 (25 × 5), so that no page is ever resampled.
 
 At 120 DPI a row of visual tokens is one line, so that they stand in the order of reading.
 """
@@ -55,7 +55,7 @@ TEXT: dict[str, Any] = {
 }
 VISION: dict[str, Any] = {
     "hidden_size": 192,
-    "depth": 4,
+    "depth": 6,
     "num_heads": 3,
     "intermediate_size": 512,
     "out_hidden_size": 256,
@@ -66,7 +66,7 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     # For a GPU: 19.6 million parameters.
     "gpu": (
         {**TEXT, "hidden_size": 384, "num_hidden_layers": 8, "num_attention_heads": 6, "intermediate_size": 1024},
-        {**VISION, "hidden_size": 256, "depth": 6, "num_heads": 4, "intermediate_size": 1024, "out_hidden_size": 384},
+        {**VISION, "hidden_size": 256, "depth": 8, "num_heads": 4, "intermediate_size": 1024, "out_hidden_size": 384},
     ),
 }
 

@@ -57,7 +57,7 @@ class Reader:
 
     def read_start(self, folder: Path, model: Path) -> None:
         """Go on from a model folder and what `write_start` wrote beside it, with new optimisers."""
-        self.model.load_state_dict(type(self.model).from_pretrained(model, dtype=torch.float32).state_dict())
+        grow(self.model, type(self.model).from_pretrained(model, dtype=torch.float32).state_dict())
         self.namer.load_state_dict(load_file(folder / "namer.safetensors"))
         rest = json.loads((folder / "state.json").read_text())
         self.level, self.mean = dict(rest["level"]), rest["mean"]
@@ -89,6 +89,16 @@ def scale(model: Any) -> None:
     page = torch.randint(0, 256, (4, 84, 336), dtype=torch.uint8)
     seen = forward.see(visual, normalised(page), *forward.places(visual, 6, 24))
     visual.merger.down_proj.weight.div_(seen.std())
+
+
+@torch.no_grad()
+def grow(model: Any, weights: dict[str, Tensor]) -> None:
+    """Take over the weights of a model that may have fewer vision blocks; what is new begins as the identity."""
+    model.load_state_dict(weights, strict=False)
+    for number, block in enumerate(model.model.visual.blocks):
+        if f"model.visual.blocks.{number}.norm1.weight" not in weights:
+            block.attn.proj.weight.zero_()
+            block.mlp.down_proj.weight.zero_()
 
 
 def optimizers(model: Any, namer: Namer, arguments: argparse.Namespace) -> list[Any]:

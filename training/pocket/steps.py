@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from batches import TEXT, Batch, Shown, Tokens, choose, collate
 from glyphs import naming
-from material import LEVELS, draw_kinds, make
+from material import LEVELS, draw_kinds, leads, make, paragraphs
 from model import DPIS
-from pages import Store
+from pages import Pages
 from reader import Reader, look, run
 from torch import Tensor
 
@@ -41,19 +41,21 @@ WEIGHTS = {72: 2.0, 120: 1.0}
 
 def text_context(reader: Reader, rng: Random, share: float) -> Any:
     """Fresh notes as text, with questions."""
-    notes = [Shown(make(kind, rng), TEXT) for kind in draw_kinds(LEVELS[reader.level[TEXT]], rng, share)]
+    entries = paragraphs([make(kind, rng) for kind in draw_kinds(LEVELS[reader.level[TEXT]], rng, share)], rng)
+    before = leads(rng, len(entries))
+    notes = [Shown(entry, TEXT, lead=lead) for entry, lead in zip(entries, before, strict=True)]
     return notes, choose(notes, rng, 8, 0.5 if len(notes) == 1 else 0.2)
 
 
-def page_context(reader: Reader, store: Store, rng: Random, dpi: int, share: float) -> Any:
+def page_context(reader: Reader, pages: Pages, rng: Random, dpi: int, share: float) -> Any:
     """Notes as pages of a resolution, or (once the finest is read) now and then some at another, or as text."""
     mixed = begun(reader) and rng.random() < 0.25
-    notes = []
-    for kind in draw_kinds(LEVELS[reader.level[dpi]], rng, share):
+    kinds, notes = draw_kinds(LEVELS[reader.level[dpi]], rng, share), []
+    for kind, lead in zip(kinds, leads(rng, len(kinds)), strict=True):
         shown = rng.choice([*joined(reader), TEXT]) if mixed else dpi
-        entry, pages, found = store.draw(kind, rng)
-        page, marks = (None, None) if shown == TEXT else (pages[shown], found)
-        notes.append(Shown(entry, shown, page, marks))
+        entry = pages.entry(kind, rng)
+        page, marks = (None, None) if shown == TEXT else (pages.draw(entry, shown), pages.marks(entry))
+        notes.append(Shown(entry, shown, page, marks, lead))
     return notes, choose(notes, rng, 8, 0.5)
 
 
@@ -77,7 +79,7 @@ class Portion:
     share: float
 
 
-def portions(reader: Reader, store: Store, rng: Random, rows: int) -> list[Portion]:
+def portions(reader: Reader, pages: Pages, rng: Random, rows: int) -> list[Portion]:
     """Text, and pages of each resolution that has joined, apart: contexts of one batch are padded to its longest."""
     shown, size = joined(reader), rng.random()
     if not shown:
@@ -88,7 +90,7 @@ def portions(reader: Reader, store: Store, rng: Random, rows: int) -> list[Porti
     weights = {dpi: WEIGHTS[dpi] if begun(reader) else 1.0 if dpi == max(shown) else 0.25 for dpi in shown}
     for dpi, weight in weights.items():
         weight /= sum(weights.values())
-        make_context = partial(page_context, reader, store, rng, dpi, rng.random())
+        make_context = partial(page_context, reader, pages, rng, dpi, rng.random())
         made.append(Portion(f"pages/{dpi}", make_context, rows * (1 - part) * weight, (1 - share) * weight))
     return made
 
@@ -114,16 +116,18 @@ def text_rows(text: str) -> int:
 
 def length_of(note: Shown) -> int:
     """About how many rows a note takes."""
-    return text_rows(note.entry.text) + 3 if note.page is None else note.page.size // 784 + 2
+    lead = sum(map(text_rows, note.lead)) + len(note.lead)
+    return lead + (text_rows(note.entry.text) + 3 if note.page is None else note.page.size // 784 + 2)
 
 
-def warm_up(reader: Reader, store: Store, rng: Random, count: int) -> Tensor:
+def warm_up(reader: Reader, pages: Pages, rng: Random, count: int) -> Tensor:
     """Loss of naming the glyphs of some pages alone."""
-    drawn = [store.draw(rng.choices(("full", "jumble", "pairs"), (2, 2, 1))[0], rng) for _ in range(count)]
+    entries = [pages.entry(rng.choices(("full", "jumble", "pairs"), (2, 2, 1))[0], rng) for _ in range(count)]
     due = [dpi for dpi in DPIS if reader.mean.get(f"named/{dpi}", 0.0) < NAMED or rng.random() < 0.25] or DPIS
-    pages = {dpi: torch.from_numpy(np.stack([page[1][dpi] for page in drawn])) for dpi in due}
-    marks = {dpi: [page[2] for page in drawn] for dpi in due}
-    loss, shares = naming(reader.namer, reader.stack.embed_tokens.weight, look(reader, pages), marks)
+    drawn = {dpi: torch.from_numpy(np.stack([pages.draw(entry, dpi) for entry in entries])) for dpi in due}
+    standing = [pages.marks(entry) for entry in entries]
+    marks = dict.fromkeys(due, standing)
+    loss, shares = naming(reader.namer, reader.stack.embed_tokens.weight, look(reader, drawn), marks)
     for name, share in shares.items():
         reader.note(name, share)
     return loss
@@ -162,17 +166,17 @@ def measure(
     return shares
 
 
-def one_step(reader: Reader, store: Store, tokens: Tokens, arguments: argparse.Namespace) -> dict[str, float]:
+def one_step(reader: Reader, pages: Pages, tokens: Tokens, arguments: argparse.Namespace) -> dict[str, float]:
     """One update of all weights."""
     rng = Random(f"{arguments.seed}/{reader.step}")
     if arguments.only == "vision":
-        loss = _name_pages(reader, store, rng, arguments, 1.0)
+        loss = _name_pages(reader, pages, rng, arguments, 1.0)
         clip(reader)
         return {"naming": loss}
     losses: dict[str, float] = {}
     right: dict[str, list[float]] = defaultdict(list)
     autocast = torch.autocast(reader.device.type, torch.bfloat16) if arguments.bf16 else nullcontext()
-    for portion in portions(reader, store, rng, arguments.rows):
+    for portion in portions(reader, pages, rng, arguments.rows):
         with autocast:
             loss, found, named = run(reader, gather(portion.make, tokens, portion.rows))
         total = portion.share * loss + (0.3 * named if named is not None else 0)
@@ -184,18 +188,18 @@ def one_step(reader: Reader, store: Store, tokens: Tokens, arguments: argparse.N
             right[key] += values
     badly = any(reader.mean.get(f"named/{dpi}", 0.0) < NAMED for dpi in DPIS)
     if len(joined(reader)) < len(DPIS) or (badly and reader.step % 3 == 0):
-        losses["naming"] = _name_pages(reader, store, rng, arguments, 0.3 if joined(reader) else 1.0)
+        losses["naming"] = _name_pages(reader, pages, rng, arguments, 0.3 if joined(reader) else 1.0)
     for key, values in right.items():
         reader.note(key, sum(values) / len(values))
     clip(reader)
     return losses
 
 
-def _name_pages(reader: Reader, store: Store, rng: Random, arguments: argparse.Namespace, share: float) -> float:
+def _name_pages(reader: Reader, pages: Pages, rng: Random, arguments: argparse.Namespace, share: float) -> float:
     """Gradients of naming what stands on some pages, and its loss."""
     autocast = torch.autocast(reader.device.type, torch.bfloat16) if arguments.bf16 else nullcontext()
     with autocast:
-        named = warm_up(reader, store, rng, arguments.warm)
+        named = warm_up(reader, pages, rng, arguments.warm)
     (share * named).backward()
     return float(named.detach())
 
